@@ -1,0 +1,68 @@
+"""A model call as it is kept: what was asked, the exact tokens, and why it does or does not train."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from practicum.types.tokens import FinishReason
+
+CallKind = Literal["agent", "auxiliary", "compaction", "retry", "best_of_n", "aborted"]
+CallStatus = Literal["open", "complete", "aborted", "failed", "interrupted"]
+
+# The one place that decides which calls may train.
+TRAINABLE_KINDS: frozenset[CallKind] = frozenset({"agent", "compaction"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCall:
+    """One request to the model endpoint and its answer.
+
+    `prompt_ids: [P]`, `completion_ids: [T]`, `logprobs: [T]`, `sampled_logprobs: [T]`, `versions: [T]` (the policy
+    version that sampled each token). `request` is the body as it came, losslessly; `text` is the completion decoded,
+    with markup. `history_hash` names the conversation after this answer, `prompt_hash` the one before it: a later
+    request whose messages extend the former continues this call's episode. Times are UTC seconds since the epoch.
+    """
+
+    call_id: str
+    session_id: str
+    principal: str
+    kind: CallKind
+    status: CallStatus
+    created_at: float
+    finished_at: float | None = None
+    policy_version: int
+    model: str
+    temperature: float = 1.0
+    request: dict[str, Any]
+    text: str = ""
+    finish_reason: FinishReason | None = None
+    prompt_ids: tuple[int, ...] = ()
+    completion_ids: tuple[int, ...] = ()
+    logprobs: tuple[float | None, ...] = ()
+    sampled_logprobs: tuple[float | None, ...] = ()
+    versions: tuple[int, ...] = ()
+    parent_call_id: str | None = None
+    episode_id: str = ""
+    fork_reason: str | None = None
+    prompt_hash: str = ""
+    history_hash: str = ""
+    error: str | None = None
+
+    @property
+    def untrainable_reason(self) -> str | None:
+        """Why this call gives no training row, or None if it may."""
+        if self.status != "complete":
+            return f"status is {self.status}: {self.error or 'the answer was not delivered whole'}"
+        if self.kind not in TRAINABLE_KINDS:
+            return f"kind is {self.kind}"
+        if not self.completion_ids:
+            return "no sampled token"
+        if not len(self.completion_ids) == len(self.logprobs) == len(self.versions):
+            return (
+                f"{len(self.completion_ids)} ids, {len(self.logprobs)} logprobs, {len(self.versions)} versions: "
+                "they must align one to one"
+            )
+        if any(value is None for value in self.logprobs):
+            return "a sampled token has no logprob"
+        return None
