@@ -63,6 +63,12 @@ class Trainer(Protocol):
     def optim_step(self, *, learning_rate: float, key: str) -> dict[str, float]:
         """Apply and clear the accumulated gradients; returns `grad_norm` and `step`."""
 
+    def set_teacher(self, adapter: Path | None) -> None:
+        """Freeze the policy of an adapter folder (None: the base model) as the teacher of `distill` rows."""
+
+    def set_reference(self, adapter: Path | None) -> None:
+        """Freeze a policy as the one that KL is measured and anchored to."""
+
     def save(self, folder: Path) -> Checkpoint:
         """Write a resumable checkpoint, atomically."""
 

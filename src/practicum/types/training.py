@@ -6,9 +6,9 @@ changes nothing. Teacher ids let the trainer score the same completion under ano
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 # cross_entropy:      - sum_t w_t log pi(y_t)
 # policy_gradient:    - sum_t w_t A_t min(pi/mu, cap) log pi(y_t), the ratio detached; needs `advantages`, `logprobs`
@@ -37,10 +37,29 @@ class Datum:
         for name in ("weights", "advantages", "logprobs"):
             value = getattr(self, name)
             if value is not None and len(value) != len(self.completion_ids):
-                raise ValueError(f"row {self.row_id}: {name} has {len(value)} entries, the completion "
-                                 f"{len(self.completion_ids)}; never pad, never shift")
+                raise ValueError(
+                    f"row {self.row_id}: {name} has {len(value)} entries, the completion "
+                    f"{len(self.completion_ids)}; never pad, never shift"
+                )
         if not self.prompt_ids:
             raise ValueError(f"row {self.row_id}: the prompt is empty, so the first token has no context")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """Rows that go through one loss. Several streams of a batch add up in one step."""
+
+    loss: LossName
+    rows: Sequence[Datum]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """The rows of one step. `sampled_tokens` were drawn freshly for it; `facts` are figures to log beside the step."""
+
+    streams: Sequence[Stream]
+    sampled_tokens: int = 0
+    facts: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,3 +91,7 @@ class Checkpoint:
     path: str
     digest: str
     step: int
+
+
+# Told (stage, done, total, figures) as work goes on.
+Progress = Callable[[str, int, int, Mapping[str, Any]], None]

@@ -1,0 +1,5 @@
+"""`python -m practicum`."""
+
+from practicum.cli.main import main
+
+main()

@@ -1,0 +1,72 @@
+"""Filtered behaviour cloning on corrected answers.
+
+    L = - (1 / N) sum_rows u_row sum_t log pi(y_t | x, y_<t)
+
+x is the prompt as it was served, y the corrected answer and the end-of-turn id, N the completion tokens of the step,
+u the trust in the row's source. The corrected text was written by a person and never sampled, so tokenising it is
+right here, and there is no sampler logprob to correct for. Source: filtered BC as the floor of advantage-weighted
+regression (Peng et al. 2019, arXiv 1910.00177, weights 0 or 1).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from practicum.types.training import Batch, Datum, Stream
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demonstration:
+    """A prompt `prompt_ids: [P]` and the answer it should have had, `answer_ids: [T]`, end-of-turn id included."""
+
+    row_id: str
+    prompt_ids: tuple[int, ...]
+    answer_ids: tuple[int, ...]
+    weight: float = 1.0
+
+
+def epoch_order(n: int, batch: int, step: int, seed: int) -> list[int]:
+    """Indices of step `step` when n rows are gone through in shuffled epochs, `batch` at a time, wrapping around."""
+    picks: list[int] = []
+    position = step * batch
+    while len(picks) < min(batch, n):
+        epoch, offset = divmod(position + len(picks), n)
+        order = list(range(n))
+        random.Random(f"{seed}:{epoch}").shuffle(order)
+        picks.append(order[offset])
+    return picks
+
+
+def rows(demonstrations: Sequence[Demonstration], normaliser: float | None = None) -> list[Datum]:
+    """Training rows whose weights sum to the mean trust; `normaliser` overrides N."""
+    total = normaliser or float(sum(len(demo.answer_ids) for demo in demonstrations))
+    return [
+        Datum(
+            row_id=demo.row_id,
+            prompt_ids=demo.prompt_ids,
+            completion_ids=demo.answer_ids,
+            weights=(demo.weight / total,) * len(demo.answer_ids),
+        )
+        for demo in demonstrations
+    ]
+
+
+class Cloning:
+    """Batches of demonstrations, in shuffled epochs. `share` scales the loss where it is added to another's."""
+
+    def __init__(self, demonstrations: Sequence[Demonstration], *, batch: int, seed: int, share: float = 1.0) -> None:
+        if not demonstrations:
+            raise ValueError("no demonstrations to clone")
+        self._demonstrations = demonstrations
+        self._batch = batch
+        self._seed = seed
+        self._share = share
+
+    def batch(self, step: int) -> Batch:
+        """The rows of one step."""
+        picks = epoch_order(len(self._demonstrations), self._batch, step, self._seed)
+        chosen = [self._demonstrations[index] for index in picks]
+        total = sum(len(demo.answer_ids) for demo in chosen) / self._share
+        return Batch(streams=(Stream(loss="cross_entropy", rows=rows(chosen, total)),))

@@ -1,0 +1,166 @@
+"""One recorder for every model call.
+
+A call is opened before its first byte leaves and finished before its last one does, so a process that dies in between
+leaves a record that says so. The two modes differ in what a store that fails means: in `live` the user still gets the
+answer, and the loss is counted and logged; in `rollout` the call fails, because an answer without a record is worthless
+there.
+
+Invariants: ids, logprobs and versions are appended together and never changed; the final record is durable before the
+caller sees the terminal event. It must not know wire formats, sessions or how parents are found.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
+
+from practicum.errors import StoreError
+from practicum.types.calls import CallStatus, ModelCall
+from practicum.types.tokens import FinishReason, TokenChunk
+
+Mode = Literal["live", "rollout"]
+_log = logging.getLogger("practicum.capture")
+
+
+class CallStore(Protocol):
+    """What the recorder needs of a store."""
+
+    def put_call(self, call: ModelCall) -> Future[None]:
+        """Insert a call or finish its open record; resolves once it is durable."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureHealth:
+    """Records that could not be made durable: `lost` answers have none at all, `unopened` ones got theirs at the end."""
+
+    mode: Mode
+    opened: int
+    finished: int
+    unopened: int
+    lost: int
+    last_error: str | None
+
+
+class Recorder:
+    """Opens and finishes records.
+
+    Args:
+        store: where they go.
+        mode: what a failing store means.
+        timeout_s: how long to wait for the disk before the record counts as lost.
+        clock: UTC seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        store: CallStore,
+        mode: Mode = "live",
+        *,
+        timeout_s: float = 10.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.mode: Mode = mode
+        self._store = store
+        self._timeout_s = timeout_s
+        self._clock = clock
+        self._counts = {"opened": 0, "finished": 0, "unopened": 0, "lost": 0}
+        self._last_error: str | None = None
+
+    async def begin(self, call: ModelCall) -> Recording:
+        """Make the open record durable. Raises StoreError in rollout mode."""
+        if await self._put(replace(call, status="open")):
+            self._counts["opened"] += 1
+        else:
+            self._counts["unopened"] += 1
+        return Recording(self, call, self._clock)
+
+    def health(self) -> CaptureHealth:
+        """Counters since this process started."""
+        return CaptureHealth(mode=self.mode, last_error=self._last_error, **self._counts)
+
+    async def finish(self, call: ModelCall) -> None:
+        """Make a final record durable. Raises StoreError in rollout mode."""
+        try:
+            durable = await self._put(call)
+        except StoreError:
+            self._counts["lost"] += 1
+            raise
+        self._counts["finished" if durable else "lost"] += 1
+
+    async def _put(self, call: ModelCall) -> bool:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await asyncio.wrap_future(self._store.put_call(call))
+            return True
+        except (StoreError, TimeoutError) as error:
+            reason = str(error) or f"no answer within {self._timeout_s:g} s"
+            self._last_error = reason
+            _log.error("the record of call %s (%s) is not durable: %s", call.call_id, call.status, reason)
+            if self.mode == "rollout":
+                raise StoreError(f"The call could not be recorded: {reason}") from error
+            return False
+
+
+class Recording:
+    """One call under way. Chunks are added as they are sampled; `complete` or `abandon` ends it, once."""
+
+    def __init__(self, recorder: Recorder, call: ModelCall, clock: Callable[[], float]) -> None:
+        self.call = call
+        self._recorder = recorder
+        self._clock = clock
+        self._ids: list[int] = []
+        self._logprobs: list[float | None] = []
+        self._sampled_logprobs: list[float | None] = []
+        self._versions: list[int] = []
+
+    @property
+    def sampled(self) -> int:
+        """Number of tokens on record so far."""
+        return len(self._ids)
+
+    @property
+    def completion_ids(self) -> tuple[int, ...]:
+        """The tokens so far."""
+        return tuple(self._ids)
+
+    def add(self, chunk: TokenChunk) -> None:
+        """Append freshly sampled tokens."""
+        self._ids.extend(chunk.ids)
+        self._logprobs.extend(chunk.logprobs)
+        self._sampled_logprobs.extend(chunk.sampled_logprobs)
+        self._versions.extend([chunk.version] * len(chunk.ids))
+
+    async def complete(self, *, text: str, finish_reason: FinishReason, history_hash: str) -> ModelCall:
+        """Finish a call whose answer is whole. Raises StoreError in rollout mode."""
+        return await self._end("complete", text=text, finish_reason=finish_reason, history_hash=history_hash)
+
+    async def abandon(self, status: CallStatus, *, text: str, error: str) -> ModelCall:
+        """Finish a call that was `aborted` by its caller or `failed` in the engine, with the tokens so far."""
+        reason: FinishReason = "aborted" if status == "aborted" else "error"
+        if status == "aborted":
+            self.call = replace(self.call, kind="aborted")
+        return await self._end(status, text=text, finish_reason=reason, history_hash="", error=error)
+
+    async def _end(
+        self, status: CallStatus, *, text: str, finish_reason: FinishReason, history_hash: str, error: str | None = None
+    ) -> ModelCall:
+        self.call = replace(
+            self.call,
+            status=status,
+            finished_at=self._clock(),
+            text=text,
+            finish_reason=finish_reason,
+            completion_ids=tuple(self._ids),
+            logprobs=tuple(self._logprobs),
+            sampled_logprobs=tuple(self._sampled_logprobs),
+            versions=tuple(self._versions),
+            history_hash=history_hash,
+            error=error,
+        )
+        await self._recorder.finish(self.call)
+        return self.call

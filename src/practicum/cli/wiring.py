@@ -1,0 +1,118 @@
+"""Put the parts together: configuration, store, registry, model, engine. Heavy imports happen inside."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from practicum.config import Config
+    from practicum.evals.graders import Grader
+    from practicum.live.workbench import Workbench
+    from practicum.policies import Registry
+    from practicum.renderers import Renderer
+    from practicum.store import Store
+    from practicum.types.seams import Sampler
+
+ConfigOption = Annotated[Path | None, typer.Option("--config", help="TOML file; default practicum.toml if present.")]
+SetOption = Annotated[list[str] | None, typer.Option("--set", help="Override one key: section.key=value. Repeatable.")]
+HomeOption = Annotated[Path | None, typer.Option("--home", help="Folder for the store, policies and runs.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def overrides(settings: list[str] | None, home: Path | None = None, **named: object) -> dict[str, str]:
+    """Command-line options as dotted overrides; `named` uses `section__key`, None meaning not given."""
+    from practicum.errors import ConfigError
+
+    chosen: dict[str, str] = {}
+    for setting in settings or []:
+        key, found, value = setting.partition("=")
+        if not found:
+            raise ConfigError(f"--set {setting} has no value.", hint="Write --set section.key=value.")
+        chosen[key.strip()] = value
+    if home is not None:
+        chosen["home"] = str(home)
+    for name, given in named.items():
+        if given is not None:
+            chosen[name.replace("__", ".")] = str(given)
+    return chosen
+
+
+def settings(config: Path | None, chosen: dict[str, str]) -> Config:
+    """The resolved configuration."""
+    from practicum.config import load_config
+
+    return load_config(config, chosen)
+
+
+@contextmanager
+def opened(config: Config) -> Iterator[tuple[Store, Registry]]:
+    """The store and the registry of a home."""
+    from practicum.policies import Registry
+    from practicum.store import open_store
+
+    with open_store(config.store_path) as store:
+        yield store, Registry(store, config.policies_dir)
+
+
+def is_scripted(model_id: str) -> bool:
+    """Whether answers come from a script instead of a model."""
+    return model_id == "scripted" or model_id.startswith("scripted:")
+
+
+def model_folder(config: Config) -> Path:
+    """The local folder of the configured model, made from the installed package the first time."""
+    from practicum.config import default_cache_dir
+    from practicum.engines.embedded import models
+
+    return models.resolve(config.model.id, config.model.cache_dir or default_cache_dir())
+
+
+def renderer(config: Config) -> Renderer:
+    """The renderer of the configured model."""
+    from practicum.renderers import ByteTokenizer, HubTokenizer, Renderer
+
+    if is_scripted(config.model.id):
+        return Renderer(ByteTokenizer())
+    folder = model_folder(config)
+    return Renderer.from_folder(folder, HubTokenizer.from_folder(folder))
+
+
+def sampler(config: Config) -> Sampler:
+    """The engine that serves."""
+    if is_scripted(config.model.id):
+        from practicum.engines.scripted import ScriptedSampler
+
+        return ScriptedSampler.from_spec(config.model.id)
+    from practicum.engines.embedded import serving_sampler
+
+    return serving_sampler(model_folder(config), config.model)
+
+
+def workbench(config: Config) -> Workbench:
+    """The engine that learns."""
+    from practicum.errors import UsageError
+
+    if is_scripted(config.model.id):
+        raise UsageError("A scripted model cannot learn.", hint="Set model.id to a real model.")
+    from practicum.engines.embedded.workbench import EmbeddedWorkbench
+
+    return EmbeddedWorkbench(model_folder(config), config.model, config.learn)
+
+
+def graders(config: Config) -> Mapping[str, Grader]:
+    """The team's graders, if it has some."""
+    from practicum.evals.graders import load_graders
+
+    return load_graders(config.evals.graders) if config.evals.graders is not None else {}
+
+
+def lower_priority() -> None:
+    """Give way to serving: the lowest scheduling priority, where the system has one."""
+    if hasattr(os, "nice"):
+        os.nice(15)

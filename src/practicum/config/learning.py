@@ -1,0 +1,74 @@
+"""The learning half's sections: what is learned from, how, and what a new policy must prove."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from practicum.config.section import Section
+
+
+class CurationConfig(Section):
+    """Which feedback and calls become training rows."""
+
+    heldout_share: float = Field(default=0.25, gt=0.0, lt=1.0)
+    min_heldout_sessions: int = Field(default=8, ge=1)
+    min_train_sessions: int = Field(default=12, ge=1)
+    min_comment_words: int = Field(default=1, ge=1)
+    max_comment_words: int = Field(default=400, ge=1)
+    max_quoted_share: float = Field(default=0.4, ge=0.0, le=1.0)
+    # A source may give the larger of `source_floor` items and `max_source_share` of a window's items.
+    source_floor: int = Field(default=20, ge=1)
+    max_source_share: float = Field(default=0.2, gt=0.0, le=1.0)
+
+
+class LearnConfig(Section):
+    """How a policy is trained. Token counts bound memory and time, never the gradient."""
+
+    seed: int = 0
+    rank: int = Field(default=16, ge=1)
+    alpha: int = Field(default=32, ge=1)
+    microbatch_tokens: int = Field(default=2048, ge=64)
+    checkpoint_every: int = Field(default=8, ge=1)
+    # Filtered behaviour cloning on corrected answers.
+    clone_epochs: float = Field(default=4.0, ge=0.0)
+    clone_batch: int = Field(default=8, ge=1)
+    clone_learning_rate: float = Field(default=5e-4, gt=0.0)
+    # Hindsight self-distillation on comments.
+    hindsight_epochs: float = Field(default=3.0, ge=0.0)
+    hindsight_batch: int = Field(default=12, ge=1)
+    hindsight_learning_rate: float = Field(default=3e-4, gt=0.0)
+    divergence: Literal["reverse_kl", "forward_kl", "jsd"] = "reverse_kl"
+    top_k: int = Field(default=0, ge=0)
+    divergence_clip: float = Field(default=2.0, gt=0.0)
+    amplify: float = Field(default=1.0, ge=0.0)
+    skip_tokens: int = Field(default=0, ge=0)
+    served_learning_rate: float = Field(default=1e-4, gt=0.0)
+    served_epochs: float = Field(default=1.0, ge=0.0)
+    kl_coef: float = Field(default=0.005, ge=0.0)
+    max_kl: float = Field(default=3.0, gt=0.0)
+    # `practicum serve --learn`: start a run once this many new feedback items have come in.
+    every_feedback: int = Field(default=50, ge=1)
+
+
+class EvalsConfig(Section):
+    """How policies are compared. `graders` is a Python file with a table GRADERS of checks on an answer."""
+
+    graders: Path | None = None
+    regression_suite: Path | None = None
+    max_cases: int = Field(default=64, ge=1)
+    divergence_prompts: int = Field(default=16, ge=2)
+    seed: int = 11
+
+
+class GateConfig(Section):
+    """What a new policy must prove before it goes live; margins are shares, so 0.03 is three points."""
+
+    min_gain: float = 0.0
+    min_cases: int = Field(default=8, ge=1)
+    regression_margin: float = Field(default=0.03, ge=0.0)
+    on_topic_margin: float = Field(default=0.15, ge=0.0)
+    well_formed_margin: float = Field(default=0.10, ge=0.0)
+    max_kl: float = Field(default=0.25, gt=0.0)

@@ -1,0 +1,58 @@
+"""The serving half's sections: the socket, the model, the gateway and the feedback routes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pydantic import Field
+
+from practicum.config.section import Section
+
+MIB = 1024 * 1024
+
+
+def default_cache_dir() -> Path:
+    """`$XDG_CACHE_HOME/practicum`, or `~/.cache/practicum`."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if base else Path.home() / ".cache") / "practicum"
+
+
+class ServerConfig(Section):
+    """Where the server listens, and how much and how long it takes in. Beyond loopback only where asked."""
+
+    host: str = Field(default="127.0.0.1", min_length=1)
+    port: int = Field(default=8787, ge=0, le=65535)
+    max_body_bytes: int = Field(default=32 * MIB, gt=0)
+    header_timeout_s: float = Field(default=10.0, gt=0)
+    body_timeout_s: float = Field(default=60.0, gt=0)
+
+
+class ModelConfig(Section):
+    """Which model is served, and with what. `threads` 0 chooses; `context_length` none takes the model's own."""
+
+    id: str = Field(default="smollm2-135m-instruct", min_length=1)
+    cache_dir: Path | None = None
+    threads: int = Field(default=0, ge=0)
+    max_batch: int = Field(default=16, gt=0)
+    context_length: int | None = Field(default=None, gt=0)
+
+    @property
+    def cache_path(self) -> Path:
+        """`cache_dir`, or the user's cache folder."""
+        return default_cache_dir() if self.cache_dir is None else self.cache_dir.expanduser()
+
+
+class GatewayConfig(Section):
+    """The model endpoint: the name it answers to, and how often it looks for a new live policy."""
+
+    model_name: str = Field(default="practicum", min_length=1)
+    aliases: list[str] = Field(default_factory=list)
+    default_max_tokens: int = Field(default=256, gt=0)
+    policy_poll_s: float = Field(default=0.5, gt=0)
+
+
+class FeedbackConfig(Section):
+    """Limits of what feedback may say."""
+
+    max_comment_chars: int = Field(default=16384, gt=0)

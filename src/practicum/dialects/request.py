@@ -1,0 +1,34 @@
+"""What every dialect's request is translated to: canonical messages and tools, how to sample, how to answer.
+
+It must not know any provider's field names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from practicum.types.messages import Message, ToolSpec
+from practicum.types.tokens import SamplingParams
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatRequest:
+    """One request for one answer.
+
+    `max_tokens` is None where the caller left the length to the server; `params.max_tokens` is then meaningless.
+    `parse_tools` is False where the caller forbade calls: the tools stay in the prompt, the answer is text.
+    `parallel_tools` False means at most one call. `body` is the request as it came, losslessly.
+    """
+
+    model: str
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    params: SamplingParams
+    max_tokens: int | None = None
+    stream: bool = False
+    include_usage: bool = False
+    logprobs: bool = False
+    parse_tools: bool = True
+    parallel_tools: bool = True
+    body: dict[str, Any]

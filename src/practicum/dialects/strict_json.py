@@ -1,0 +1,70 @@
+"""JSON as the standard has it: no NaN or infinity, no key twice, no nesting without end.
+
+Python's reader accepts all of these; a record with one could not be written back, and two readers of a body with a key
+twice may see two different requests. Lone surrogates are legal JSON and stay.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from practicum.errors import RequestError
+
+DEEPEST = 100
+
+
+def parse_object(raw: bytes) -> dict[str, Any]:
+    """The object in `raw`. Raises RequestError naming what is wrong, without quoting the input."""
+    try:
+        value = json.loads(
+            raw.decode("utf-8"), parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_unique
+        )
+    except UnicodeDecodeError as error:
+        raise RequestError("The body is not UTF-8.", code="invalid_json") from error
+    except RecursionError as error:
+        raise RequestError(f"The body is nested deeper than {DEEPEST} levels.", code="invalid_json") from error
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise RequestError(f"The body is not JSON: {error.msg} at {where}.", code="invalid_json") from error
+    except ValueError as error:  # an integer of thousands of digits
+        raise RequestError("The body holds a number that is too long.", code="invalid_json") from error
+    if not isinstance(value, dict):
+        raise RequestError("The body must be a JSON object.", code="invalid_json")
+    _check_depth(value)
+    return value
+
+
+def _refuse_constant(word: str) -> float:
+    raise RequestError(f"The body holds {word}, which is not JSON.", code="invalid_json")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise RequestError("The body holds a number beyond what a float can hold.", code="invalid_json")
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise RequestError(f"A JSON object in the body has the key {twice[:60]!r} twice.", code="invalid_json")
+    return members
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [
+            item
+            for parent in level
+            for item in (parent.values() if isinstance(parent, dict) else parent)
+            if isinstance(item, dict | list)
+        ]
+        if not level:
+            return
+    raise RequestError(f"The body is nested deeper than {DEEPEST} levels.", code="invalid_json")

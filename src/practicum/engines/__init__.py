@@ -1,0 +1,1 @@
+"""Implementations of the Sampler and Trainer seams. Importing this package imports none of them."""

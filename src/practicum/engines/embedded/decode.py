@@ -1,0 +1,282 @@
+"""The scheduler: which tokens go through the model next. Synchronous, single-threaded, no I/O.
+
+One `step`: drop what was cancelled; process a bounded piece of waiting prompts; then, for each version in turn, decode
+one token for all of its running sequences. A prompt is processed alone (a matrix product over its tokens fills the
+processor already), in chunks, so running sequences never wait for a long prompt.
+
+What goes wrong inside one sequence ends that sequence: a batch that fails is run again one by one.
+Legend: n running sequences of a version, Q tokens of a prompt chunk, K positions attended to, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from practicum.engines.embedded.draw import draw, uniform
+from practicum.engines.embedded.jobs import Generation, Job, Prompt, Scoring
+from practicum.engines.embedded.kv import SlotCache
+from practicum.engines.embedded.prefix import PrefixCache
+from practicum.engines.embedded.settings import SamplerSettings
+from practicum.engines.embedded.weights import PolicyWeights, ServedVersion
+from practicum.errors import EngineError
+
+# A forward costs about as much as this many prompt tokens, however few it has.
+_LEAST_COST_TOKENS = 32
+
+
+@dataclass(slots=True, eq=False)
+class Pool:
+    """The running sequences of one version; sequence i has slot i."""
+
+    served: ServedVersion
+    cache: SlotCache = field(default_factory=SlotCache)
+    running: list[Generation] = field(default_factory=list)
+
+    def reserved_tokens(self, extra: int = 0) -> int:
+        """Positions held at most: slots times the longest need; with one more sequence of `extra` if given."""
+        needs = [each.need_tokens for each in self.running] + ([extra] if extra else [])
+        return len(needs) * max(needs, default=0)
+
+
+class Scheduler:
+    """Jobs in, tokens out, one `step` at a time."""
+
+    def __init__(self, weights: PolicyWeights, settings: SamplerSettings, *, kv_bytes_per_token: int) -> None:
+        self._weights = weights
+        self._settings = settings
+        self._budget_tokens = settings.kv_budget_mb * 2**20 // kv_bytes_per_token
+        self._prefixes = PrefixCache(settings.prefix_cache_mb * 2**20)
+        self._waiting: deque[Job] = deque()
+        self._prompt: Prompt | None = None
+        self._pools: dict[ServedVersion, Pool] = {}
+        self.prefilled_tokens = 0
+        self.decoded_tokens = 0
+
+    @property
+    def load(self) -> int:
+        """Jobs not yet ended."""
+        return len(self._waiting) + (self._prompt is not None) + self.running
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to do."""
+        return self.load == 0
+
+    @property
+    def running(self) -> int:
+        """Sequences that hold a slot."""
+        return sum(len(pool.running) for pool in self._pools.values())
+
+    @property
+    def reused_tokens(self) -> int:
+        """Prompt tokens that did not have to be processed again."""
+        return self._prefixes.reused_tokens
+
+    def add(self, job: Job) -> None:
+        """Queue a job; it holds its version until it ends."""
+        self._waiting.append(job)
+
+    def fail_all(self, error: Exception) -> None:
+        """End every job with an error."""
+        jobs: list[Job] = list(self._waiting)
+        jobs += [self._prompt.job] if self._prompt else []
+        jobs += [each for pool in self._pools.values() for each in pool.running]
+        self._waiting.clear()
+        self._prompt = None
+        self._pools.clear()
+        for job in jobs:
+            job.fail(error)
+            self._weights.release(job.served)
+
+    @torch.inference_mode()
+    def step(self) -> None:
+        """One round over cancelled, prompts and running sequences."""
+        self._drop_cancelled()
+        self._process_prompts()
+        for pool in list(self._pools.values()):
+            self._decode(pool)
+
+    def _drop_cancelled(self) -> None:
+        for job in [job for job in self._waiting if job.cancelled]:
+            self._waiting.remove(job)
+            self._weights.release(job.served)
+        if self._prompt is not None and self._prompt.job.cancelled:
+            self._end_prompt()
+        for pool in list(self._pools.values()):
+            for slot in reversed(range(len(pool.running))):
+                if pool.running[slot].cancelled:
+                    self._free(pool, slot)
+
+    def _end_prompt(self, error: Exception | None = None) -> None:
+        assert self._prompt is not None
+        job, self._prompt = self._prompt.job, None
+        if error is not None:
+            job.fail(error)
+        self._weights.release(job.served)
+
+    def _process_prompts(self) -> None:
+        left = self._settings.prefill_chunk_tokens
+        while left > 0 and (self._prompt is not None or self._admit()):
+            assert self._prompt is not None
+            start = self._prompt.cache.filled
+            end = min(start + left, len(self._prompt.job.ids))
+            left -= max(end - start, _LEAST_COST_TOKENS)
+            try:
+                self._prompt_chunk(self._prompt, start, end)
+            except Exception as error:
+                self._end_prompt(_failure("processing the prompt", error))
+
+    def _admit(self) -> bool:
+        """Take the next waiting job, if a slot and memory are free."""
+        if not self._waiting:
+            return False
+        job = self._waiting[0]
+        if isinstance(job, Generation) and not self._fits(job):
+            return False
+        self._waiting.popleft()
+        # A generation needs the logits of its last position, a scoring those from the end of its prompt on.
+        most = job.prompt_length - 1 if isinstance(job, Scoring) else len(job.ids) - 1
+        self._prompt = Prompt(job, self._prefixes.start(job.served, job.ids, most=most))
+        return True
+
+    def _fits(self, job: Generation) -> bool:
+        if not self._pools:
+            return True
+        if self.running >= self._settings.max_slots:
+            return False
+        others = sum(pool.reserved_tokens() for key, pool in self._pools.items() if key is not job.served)
+        own = self._pools.get(job.served, Pool(job.served)).reserved_tokens(job.need_tokens)
+        return others + own <= self._budget_tokens
+
+    def _prompt_chunk(self, prompt: Prompt, start: int, end: int) -> None:
+        job, cache = prompt.job, prompt.cache
+        last = end == len(job.ids)
+        wanted = job.wanted(start, end) if isinstance(job, Scoring) else range(end - 1 if last else end, end)
+        positions = torch.arange(start, end)
+        mask = torch.arange(end)[None, :] <= positions[:, None]
+        keep = torch.tensor([position - start for position in wanted], dtype=torch.long)
+        ids = torch.tensor([job.ids[start:end]])
+        logits = _forward(job.served, ids, positions[None], mask[None, None], cache, keep)[0]
+        cache.filled = end
+        self.prefilled_tokens += end - start
+        if isinstance(job, Scoring):
+            job.collect(wanted, logits)
+            if last:
+                self._end_prompt()
+                job.result.set_result(job.logprobs)
+        elif last:
+            self._begin(job, prompt, logits)
+
+    def _begin(self, job: Generation, prompt: Prompt, logits: torch.Tensor) -> None:
+        """Sample the first token and give the sequence a slot."""
+        drawn = draw(logits, [job.request.params], [uniform(job.seed, 0)])[0]
+        if drawn is None:
+            raise EngineError("the model's logits are not finite after the prompt.")
+        self._prefixes.keep(job.served, job.ids, prompt.cache.kv)
+        self.decoded_tokens += 1
+        job.length = len(job.ids)
+        if job.accept(drawn):
+            self._end_prompt()
+            return
+        pool = self._pools.get(job.served) or Pool(job.served)
+        pool.cache.place(len(pool.running), prompt.cache.kv, job.length)
+        pool.running.append(job)
+        self._pools[job.served] = pool
+        self._prompt = None
+
+    def _decode(self, pool: Pool) -> None:
+        n = len(pool.running)
+        rows, errors = self._logits(pool)
+        healthy = [slot for slot in range(n) if slot not in errors]
+        drawn = {}
+        if healthy:
+            jobs = [pool.running[slot] for slot in healthy]
+            drawn = dict(
+                zip(
+                    healthy,
+                    draw(
+                        rows if len(healthy) == n else rows[healthy],
+                        [job.request.params for job in jobs],
+                        [uniform(job.seed, job.sampled) for job in jobs],
+                    ),
+                    strict=True,
+                )
+            )
+        for slot in reversed(range(n)):
+            job, token = pool.running[slot], drawn.get(slot)
+            if token is None:
+                job.fail(errors.get(slot) or EngineError("the model's logits are not finite for this sequence."))
+                self._free(pool, slot)
+                continue
+            self.decoded_tokens += 1
+            job.length += 1
+            if job.accept(token):
+                self._free(pool, slot)
+
+    def _logits(self, pool: Pool) -> tuple[torch.Tensor, dict[int, Exception]]:
+        """Logits [n, V] for every slot, and errors by slot; a failing batch is run again one by one."""
+        n = len(pool.running)
+        try:
+            return self._decode_forward(pool, 0, n), {}
+        except Exception as error:
+            if n == 1:
+                return torch.empty(0), {0: _failure("decoding", error)}
+        rows: list[torch.Tensor | None] = []
+        errors: dict[int, Exception] = {}
+        for slot in range(n):
+            try:
+                rows.append(self._decode_forward(pool, slot, 1)[0])
+            except Exception as error:
+                rows.append(None)
+                errors[slot] = _failure("decoding", error)
+        template = next((row for row in rows if row is not None), torch.empty(0))
+        return torch.stack([torch.zeros_like(template) if row is None else row for row in rows]), errors
+
+    def _decode_forward(self, pool: Pool, first: int, n: int) -> torch.Tensor:
+        jobs = pool.running[first : first + n]
+        lengths = torch.tensor([job.length for job in jobs])
+        end = int(lengths.max()) + 1
+        pool.cache.reserve(len(pool.running), end)
+        pool.cache.aim(first, lengths)
+        mask = torch.arange(end)[None, :] <= lengths[:, None]
+        ids = torch.tensor([[job.last_id] for job in jobs])
+        logits = _forward(pool.served, ids, lengths[:, None], mask[:, None, None], pool.cache, 1)
+        return logits[:, -1].float()
+
+    def _free(self, pool: Pool, slot: int) -> None:
+        last = len(pool.running) - 1
+        pool.cache.vacate(slot, last, pool.running[last].length)
+        job = pool.running[slot]
+        pool.running[slot] = pool.running[last]
+        pool.running.pop()
+        if not pool.running:
+            del self._pools[pool.served]
+        self._weights.release(job.served)
+
+
+def _forward(
+    served: ServedVersion,
+    ids: torch.Tensor,
+    positions: torch.Tensor,
+    mask: torch.Tensor,
+    cache: Any,
+    keep: torch.Tensor | int,
+) -> torch.Tensor:
+    """Logits of the kept positions for `ids`, `positions`: [B, Q] under `mask: [B, 1, Q, K]`."""
+    output = served.model(
+        input_ids=ids, position_ids=positions, attention_mask=mask, cache=cache, use_cache=True, logits_to_keep=keep
+    )
+    logits: torch.Tensor = output.logits
+    return logits
+
+
+def _failure(doing: str, error: Exception) -> Exception:
+    if isinstance(error, EngineError):
+        return error
+    failure = EngineError(f"{doing} failed: {type(error).__name__}: {error}")
+    failure.__cause__ = error
+    return failure

@@ -1,0 +1,128 @@
+"""What the scheduler works on: a generation or a scoring, its progress, and where its results go.
+
+`emit` and the future are the only ways out; they are called from the engine's thread.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+import torch
+
+from practicum.engines.embedded.draw import Drawn
+from practicum.engines.embedded.kv import PromptCache
+from practicum.engines.embedded.weights import ServedVersion
+from practicum.types.tokens import FinishReason, SampleRequest, TokenChunk
+
+Emit = Callable[[TokenChunk | Exception], None]
+
+
+def fresh_seed() -> int:
+    """A seed for a request that brought none."""
+    return int.from_bytes(os.urandom(8), "big")
+
+
+@dataclass(slots=True, eq=False)
+class Generation:
+    """One sequence being sampled. `length` counts its positions with keys and values, `limit` its tokens at most."""
+
+    request: SampleRequest
+    served: ServedVersion
+    emit: Emit
+    limit: int
+    seed: int
+    cancelled: bool = False
+    sampled: int = 0
+    last_id: int = -1
+    length: int = 0
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """The prompt."""
+        return self.request.prompt_ids
+
+    @property
+    def need_tokens(self) -> int:
+        """Most positions it can come to hold."""
+        return len(self.request.prompt_ids) + self.limit
+
+    def accept(self, drawn: Drawn) -> bool:
+        """Record a sampled token and hand it out; True if it was the last one."""
+        self.sampled += 1
+        self.last_id = drawn.token
+        reason: FinishReason | None = None
+        if drawn.token in self.request.stop_ids:
+            reason = "stop"
+        elif self.sampled >= self.limit:
+            reason = "length"
+        self._send(
+            TokenChunk(
+                ids=(drawn.token,),
+                logprobs=(drawn.logprob,),
+                sampled_logprobs=(drawn.sampled_logprob,),
+                version=self.served.version,
+                finish_reason=reason,
+            )
+        )
+        return reason is not None
+
+    def fail(self, error: Exception) -> None:
+        """Hand out the error that ends this sequence."""
+        self._send(error)
+
+    def _send(self, event: TokenChunk | Exception) -> None:
+        try:
+            self.emit(event)
+        except Exception:  # whoever asked is gone: nobody is left to tell
+            self.cancelled = True
+
+
+@dataclass(slots=True, eq=False)
+class Scoring:
+    """Recomputed logprobs of `ids[prompt_length:]` at a temperature; the future gets them as a list."""
+
+    ids: tuple[int, ...]
+    prompt_length: int
+    temperature: float
+    served: ServedVersion
+    result: Future[list[float]]
+    logprobs: list[float] = field(default_factory=list)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether nobody waits for it any more."""
+        return self.result.cancelled()
+
+    @property
+    def need_tokens(self) -> int:
+        """Positions it holds."""
+        return len(self.ids)
+
+    def wanted(self, start: int, end: int) -> range:
+        """Positions in [start, end) whose logits score a completion token."""
+        return range(max(start, self.prompt_length - 1), min(end, len(self.ids) - 1))
+
+    def collect(self, positions: range, logits: torch.Tensor) -> None:
+        """Score the token after each position from `logits: [n, V]`."""
+        targets = torch.tensor([self.ids[position + 1] for position in positions], dtype=torch.long)
+        scaled = torch.log_softmax(logits.float() / self.temperature, dim=-1)
+        self.logprobs += scaled.gather(1, targets[:, None]).squeeze(1).tolist()
+
+    def fail(self, error: Exception) -> None:
+        """End with an error."""
+        if not self.result.done():
+            self.result.set_exception(error)
+
+
+Job = Generation | Scoring
+
+
+@dataclass(slots=True, eq=False)
+class Prompt:
+    """A job whose ids are being processed, chunk by chunk."""
+
+    job: Job
+    cache: PromptCache

@@ -1,0 +1,86 @@
+"""What can be set on the embedded engine. Knows no torch, so that configuration can be read without it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Divergence = Literal["reverse_kl", "forward_kl", "jsd"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplerSettings:
+    """How the sampler runs.
+
+    `max_slots`: sequences decoded together. `max_waiting`: requests queued beyond them before new ones are refused.
+    `prefill_chunk_tokens`: most prompt tokens processed between two decode steps of the running sequences.
+    `kv_budget_mb`: memory for keys and values; a sequence waits until prompt and completion fit into it (one alone
+    always runs). `prefix_cache_mb`: memory for the keys and values of finished prompts, reused by prompts that extend
+    them. `max_versions`: resident policy versions beside the base. `context_length`: caps the model's own.
+    """
+
+    threads: int = 0
+    max_slots: int = 32
+    max_waiting: int = 256
+    prefill_chunk_tokens: int = 256
+    kv_budget_mb: int = 2048
+    prefix_cache_mb: int = 256
+    max_versions: int = 4
+    context_length: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoraSettings:
+    """The adapter: rank, alpha (the update is scaled by alpha/rank) and the seed of its first matrix. No dropout."""
+
+    rank: int = 16
+    alpha: float = 32.0
+    seed: int = 0
+
+    @property
+    def scaling(self) -> float:
+        """Factor on B A: alpha / rank."""
+        return self.alpha / self.rank
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DistillSettings:
+    """The `distill` loss. `alpha` belongs to `jsd` alone; `top_k` 0 means the full vocabulary, else the student's
+    top k and a tail bucket; `clip` bounds a token's divergence in nats (None: unbounded); `kl_coef` weighs the exact
+    KL to the reference, with every loss.
+    """
+
+    divergence: Divergence = "reverse_kl"
+    alpha: float = 0.5
+    top_k: int = 0
+    clip: float | None = None
+    kl_coef: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyGradientSettings:
+    """The `policy_gradient` loss: ratio cap, DPPO mask thresholds on pi - mu, and a factor on negative advantages."""
+
+    ratio_cap: float = 2.0
+    mask_above: float = 0.2
+    mask_below: float = 0.2
+    negative_scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerSettings:
+    """How the trainer runs. `micro_batch_tokens`: padded tokens in one forward; it changes memory, not the result.
+    `checkpoint_over_tokens`: micro-batches longer than this recompute activations instead of keeping them.
+    `grad_clip`: largest global gradient norm (None: no clip). The summed loss is the caller's to normalise, so the clip
+    acts on what the caller's weights make of it.
+    """
+
+    threads: int = 0
+    micro_batch_tokens: int = 1024
+    checkpoint_over_tokens: int = 2048
+    grad_clip: float | None = 1.0
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    distill: DistillSettings = DistillSettings()
+    policy_gradient: PolicyGradientSettings = PolicyGradientSettings()

@@ -1,0 +1,182 @@
+"""Policy versions in memory: the base model once, and per version a merged copy of the adapted linear weights only.
+
+A version is a module tree of its own whose other tensors (embeddings, norms, head) are the base's, so decoding pays
+nothing for LoRA and a version costs the size of its linear layers. Nothing here writes into a base tensor.
+Versions are handed out by `acquire` and given back by `release`; one that is in use, or live, is never evicted.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from practicum.engines.embedded.adapter import Adapter, check_state, linear_modules, read_adapter, tensor_name
+from practicum.errors import Conflict, CorruptArtifact, NotFound
+
+_PROBE_IDS = 8
+
+
+@dataclass(slots=True, eq=False)
+class ServedVersion:
+    """One version ready to decode. `users` counts the requests that hold it; `order` grows with each use."""
+
+    version: int
+    model: Any
+    digest: str
+    users: int = 0
+    order: int = 0
+    retired: bool = field(default=False)
+
+
+def shared_copy(model: Any) -> Any:
+    """A module tree of its own over the same tensors: replacing a parameter in it leaves `model` alone."""
+    tensors = [*model.parameters(), *model.buffers()]
+    return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
+
+
+class PolicyWeights:
+    """Versions by number. Version 0 is the base and stays. Thread-safe; merging happens outside the lock."""
+
+    def __init__(self, model: Any, *, max_resident: int = 4) -> None:
+        self._base = model
+        self._max_resident = max_resident
+        self._lock = threading.Lock()
+        self._versions: dict[int, ServedVersion] = {0: ServedVersion(version=0, model=model, digest="")}
+        self._live = 0
+        self._clock = 0
+
+    @property
+    def versions(self) -> tuple[int, ...]:
+        """The resident versions, ascending."""
+        with self._lock:
+            return tuple(sorted(self._versions))
+
+    def set_live(self, version: int) -> None:
+        """Protect a version from eviction, instead of the one before. Raises NotFound if it is not resident."""
+        with self._lock:
+            self._get(version)
+            self._live = version
+
+    def acquire(self, version: int) -> ServedVersion:
+        """Hold a version until `release`. Raises NotFound if it is not resident."""
+        with self._lock:
+            served = self._get(version)
+            served.users += 1
+            self._clock += 1
+            served.order = self._clock
+            return served
+
+    def release(self, served: ServedVersion) -> None:
+        """Give a held version back."""
+        with self._lock:
+            served.users -= 1
+            self._evict()
+
+    def load(self, version: int, adapter_path: Path | None, digest: str) -> None:
+        """Make the adapter in a folder servable as `version` (None: the base itself). Repeating it changes nothing.
+
+        Raises: CorruptArtifact, with every other version as it was; Conflict if the version has other weights.
+        """
+        with self._lock:
+            present = self._versions.get(version)
+        if present is not None:
+            if adapter_path is None or present.digest == digest:
+                return
+            raise Conflict(f"version {version} is loaded with other weights.", hint="Version numbers are never reused.")
+        if adapter_path is None:
+            self._install(ServedVersion(version=version, model=self._base, digest=digest), replace=False)
+            return
+        adapter = read_adapter(adapter_path, self._base, digest=digest)
+        self._install(ServedVersion(version=version, model=self._merge(adapter), digest=digest), replace=False)
+
+    def put(self, version: int, adapter_state: Mapping[str, torch.Tensor], scaling: float) -> None:
+        """Make (or refresh) a version from a trainer's tensors, without disk. Raises Conflict while it is in use."""
+        if version == 0:
+            raise Conflict("version 0 is the base model; its weights never change.")
+        rank = next((int(tensor.shape[0]) for name, tensor in adapter_state.items() if ".lora_A." in name), 0)
+        check_state(adapter_state, _modules_of(adapter_state, self._base), rank)
+        merged = self._merge(Adapter(state=adapter_state, scaling=scaling, rank=rank))
+        self._install(ServedVersion(version=version, model=merged, digest=""), replace=True)
+
+    def drop(self, version: int) -> None:
+        """Forget a version. Requests that hold it finish on it. Version 0 and the live one stay (Conflict)."""
+        with self._lock:
+            if version in (0, self._live):
+                raise Conflict(f"version {version} is {'live' if version else 'the base'} and stays resident.")
+            self._get(version).retired = True
+            del self._versions[version]
+
+    def _get(self, version: int) -> ServedVersion:
+        served = self._versions.get(version)
+        if served is None:
+            raise NotFound(
+                f"policy version {version} is not loaded; resident are {sorted(self._versions)}.",
+                hint="Load it first.",
+            )
+        return served
+
+    def _install(self, served: ServedVersion, *, replace: bool) -> None:
+        with self._lock:
+            present = self._versions.get(served.version)
+            if present is not None and not replace:
+                return
+            if present is not None:
+                if present.users:
+                    raise Conflict(f"version {served.version} has {present.users} requests running on it.")
+                present.retired = True
+            self._clock += 1
+            served.order = self._clock
+            self._versions[served.version] = served
+            self._evict(keep=served.version)
+
+    def _evict(self, keep: int | None = None) -> None:
+        extra = sorted((v for v in self._versions.values() if v.version != 0), key=lambda v: v.order)
+        excess = len(extra) - self._max_resident
+        for served in extra:
+            if excess <= 0:
+                return
+            if served.users == 0 and served.version not in (self._live, keep):
+                served.retired = True
+                del self._versions[served.version]
+                excess -= 1
+
+    @torch.no_grad()
+    def _merge(self, adapter: Adapter) -> Any:
+        """A shared copy of the base with W + scaling * B A in place of each adapted W."""
+        model = shared_copy(self._base)
+        effective = False
+        for name, module in linear_modules(model).items():
+            first, second = adapter.state.get(tensor_name(name, "A")), adapter.state.get(tensor_name(name, "B"))
+            if first is None or second is None:
+                continue
+            effective = effective or bool(second.any()) and bool(first.any())
+            delta = (second.float() @ first.float()) * adapter.scaling
+            merged = (module.weight.float() + delta.to(module.weight.device)).to(module.weight.dtype)
+            module.weight = torch.nn.Parameter(merged, requires_grad=False)
+        if effective:
+            self._check_effect(model)
+        return model
+
+    def _check_effect(self, model: Any) -> None:
+        """An adapter that changes nothing looks like one that was never delivered; refuse it."""
+        vocabulary = self._base.get_output_embeddings().weight.shape[0]
+        ids = torch.arange(_PROBE_IDS).mul(7919).remainder(vocabulary)[None]
+        before, after = (each(input_ids=ids, use_cache=False).logits for each in (self._base, model))
+        if not torch.isfinite(after).all():
+            raise CorruptArtifact("the merged policy gives values that are not finite.")
+        if torch.equal(before, after):
+            raise CorruptArtifact("the adapter has weights but changes no output of the base model.")
+
+
+def _modules_of(state: Mapping[str, torch.Tensor], model: Any) -> dict[str, torch.nn.Linear]:
+    return {
+        name: module
+        for name, module in linear_modules(model).items()
+        if tensor_name(name, "A") in state or tensor_name(name, "B") in state
+    }

@@ -1,0 +1,1 @@
+"""Stored model calls to append-only episodes and training rows."""

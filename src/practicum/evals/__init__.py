@@ -1,0 +1,1 @@
+"""Held-out suites, paired comparison, intervals: the evidence that the release gate weighs."""

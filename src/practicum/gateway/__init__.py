@@ -1,0 +1,1 @@
+"""The ASGI application that an agent's harness talks to. It never imports torch."""

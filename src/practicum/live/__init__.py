@@ -1,0 +1,1 @@
+"""The loop as an explicit, resumable state machine: it decides when, never how."""

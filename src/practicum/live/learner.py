@@ -1,0 +1,114 @@
+"""From a frozen manifest to phases of training: which entries teach in which way, in which order."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from practicum.algorithms.cloning import Cloning, Demonstration
+from practicum.algorithms.hindsight import Hindsight, Lesson
+from practicum.config import Config
+from practicum.errors import GuardTripped
+from practicum.live.prompts import PromptBook
+from practicum.live.workbench import STUDENT, Workbench
+from practicum.store import Store
+from practicum.trainer.guards import Guards
+from practicum.trainer.loop import Outcome, Phase, Run
+from practicum.types.calls import ModelCall
+from practicum.types.manifests import Entry, Manifest
+from practicum.types.policies import PolicyVersion
+from practicum.types.training import Progress
+
+
+class Learner:
+    """Trains a candidate from the live version on a manifest's training entries.
+
+    Corrected answers come first: they carry what the policy never samples by itself. Comments follow, taught by the
+    policy as it then stands, so that a teacher who has read "too long" already knows the corrected form.
+    """
+
+    def __init__(
+        self, bench: Workbench, prompts: PromptBook, config: Config, store: Store, live: PolicyVersion
+    ) -> None:
+        self._bench = bench
+        self._prompts = prompts
+        self._settings = config.learn
+        self._store = store
+        self._live = live
+
+    def train(self, manifest: Manifest, folder: Path, progress: Progress) -> Outcome:
+        """Train or resume in `folder`. Raises GuardTripped if a guard stops the run or nothing is there to learn."""
+        self._bench.start_from(self._live)
+        phases = self.phases(manifest)
+        if not phases:
+            raise GuardTripped(
+                "No comment and no corrected answer is left to learn from in this window.",
+                hint="See the report for why each item was left out.",
+            )
+        guards = Guards(max_kl=self._settings.max_kl)
+        run = Run(self._bench.trainer, phases, folder, guards=guards, checkpoint_every=self._settings.checkpoint_every)
+        return run.train(progress=progress)
+
+    def phases(self, manifest: Manifest) -> list[Phase]:
+        """Phases in order; one without entries, or without epochs, is left out."""
+        settings, phases = self._settings, []
+        demonstrations = [self._demonstration(entry) for entry in manifest.select("clone", "train")]
+        lessons = [self._lesson(entry) for entry in manifest.select("hindsight", "train")]
+        if demonstrations and settings.clone_epochs:
+            phases.append(
+                Phase(
+                    name="corrected answers",
+                    source=Cloning(demonstrations, batch=settings.clone_batch, seed=settings.seed),
+                    steps=_steps(settings.clone_epochs, len(demonstrations), settings.clone_batch),
+                    learning_rate=settings.clone_learning_rate,
+                )
+            )
+        if lessons and settings.hindsight_epochs:
+            source = Hindsight(
+                lessons,
+                policy=self._bench.policy,
+                student=STUDENT,
+                refresh=self._bench.refresh,
+                stop_ids=self._prompts.stop_ids,
+                batch=settings.hindsight_batch,
+                seed=settings.seed,
+                skip_tokens=settings.skip_tokens,
+            )
+            phases.append(
+                Phase(
+                    name="comments",
+                    source=source,
+                    steps=_steps(settings.hindsight_epochs, len(lessons), settings.hindsight_batch),
+                    learning_rate=settings.hindsight_learning_rate,
+                    fresh_teacher=True,
+                )
+            )
+        return phases
+
+    def _demonstration(self, entry: Entry) -> Demonstration:
+        return Demonstration(
+            row_id=entry.call_id,
+            prompt_ids=self._call(entry).prompt_ids,
+            answer_ids=self._prompts.answer_ids(entry.text),
+            weight=entry.weight,
+        )
+
+    def _lesson(self, entry: Entry) -> Lesson:
+        call = self._call(entry)
+        return Lesson(
+            row_id=entry.call_id,
+            prompt_ids=call.prompt_ids,
+            teacher_prompt_ids=self._prompts.hindsight_ids(call, entry.text.splitlines()),
+            params=self._prompts.params(call),
+            weight=entry.weight,
+        )
+
+    def _call(self, entry: Entry) -> ModelCall:
+        call = self._store.get_call(entry.call_id)
+        if call is None:
+            raise RuntimeError(f"the manifest names call {entry.call_id}, which the store does not have")
+        return call
+
+
+def _steps(epochs: float, rows: int, batch: int) -> int:
+    return max(1, math.ceil(epochs * rows / batch))

@@ -1,0 +1,65 @@
+"""From recorded calls to prompts: as served, and with hindsight.
+
+The student's prompt is always the recorded ids. The teacher's is rendered from the same messages with a block in the
+last user message, so both score one and the same completion; sampled text is never tokenised again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from practicum.algorithms.hindsight import with_hindsight
+from practicum.dialects import openai_chat
+from practicum.dialects.request import ChatRequest
+from practicum.renderers import Renderer
+from practicum.types.calls import ModelCall
+from practicum.types.messages import Message
+from practicum.types.tokens import SamplingParams
+
+
+class PromptBook:
+    """Renders with the template of the model that served the calls."""
+
+    def __init__(self, renderer: Renderer, default_max_tokens: int) -> None:
+        self.renderer = renderer
+        self._default_max_tokens = default_max_tokens
+
+    @property
+    def stop_ids(self) -> tuple[int, ...]:
+        """Ids that end a completion."""
+        return self.renderer.stop_ids
+
+    def question(self, call: ModelCall) -> str:
+        """The last user message of a call."""
+        messages = self._request(call).messages
+        return next((m.content for m in reversed(messages) if m.role == "user"), "")
+
+    def params(self, call: ModelCall) -> SamplingParams:
+        """The sampling settings of a call, with the number of tokens it could take."""
+        return self._request(call).params
+
+    def hindsight_ids(self, call: ModelCall, comments: Sequence[str]) -> tuple[int, ...]:
+        """The call's prompt, re-rendered with the comments in its last user message."""
+        request = self._request(call)
+        messages = with_hindsight(request.messages, comments, call.text)
+        return tuple(self.renderer.render(messages, request.tools))
+
+    def answer_ids(self, text: str) -> tuple[int, ...]:
+        """Ids of an answer that a person wrote, with the id that ends the turn."""
+        tokenizer = self.renderer.tokenizer
+        return (*tokenizer.encode_plain(text), *tokenizer.encode(tokenizer.eos))
+
+    def text(self, ids: Sequence[int]) -> str:
+        """An answer's text without the ids that end it."""
+        stop = self.renderer.stop_ids
+        return self.renderer.tokenizer.decode([token for token in ids if token not in stop]).strip()
+
+    def render(self, messages: Sequence[Message]) -> Sequence[int]:
+        """Ids of a conversation without tools, ready for the assistant's answer."""
+        return self.renderer.render(messages, ())
+
+    def _request(self, call: ModelCall) -> ChatRequest:
+        request = openai_chat.from_body(call.request)
+        room = request.max_tokens or self._default_max_tokens
+        return replace(request, params=replace(request.params, max_tokens=room))

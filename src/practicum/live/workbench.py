@@ -1,0 +1,33 @@
+"""What a learning run needs of an engine in its own process: a trainer, and a sampler that follows its weights."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from practicum.types.local import LocalPolicy
+from practicum.types.policies import PolicyVersion
+from practicum.types.seams import Trainer
+
+# The version under which the weights in training are sampled; never served, never recorded as a call's.
+STUDENT = -1
+
+
+class Workbench(Protocol):
+    """A trainer and a local policy over one model."""
+
+    @property
+    def trainer(self) -> Trainer:
+        """The trainer."""
+
+    @property
+    def policy(self) -> LocalPolicy:
+        """Sampling and scoring of every version made servable here, and of `STUDENT`."""
+
+    def start_from(self, version: PolicyVersion) -> None:
+        """Put the trainer, its reference and its teacher on a version."""
+
+    def serve(self, version: PolicyVersion) -> None:
+        """Make a version servable by `policy`. Raises CorruptArtifact."""
+
+    def refresh(self) -> None:
+        """Bring `STUDENT` to the trainer's current weights."""

@@ -1,0 +1,140 @@
+"""The gate: better on what was asked for, and not worse on anything else; otherwise refused, with the reason.
+
+A pure function of the evidence. Superiority is asked of the target (the 95% interval of the paired difference lies
+above `min_gain`), non-inferiority of every guard (the interval's worse end stays within the margin). Guards are not
+corrected for their number: each must hold, so testing more of them only makes a promotion harder.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from practicum.config import GateConfig
+from practicum.evals.guards import ChoiceResult, Divergence, well_formed
+from practicum.evals.heldout import Graded
+from practicum.evals.stats import Interval, paired_difference
+from practicum.types.ids import new_id
+from practicum.types.policies import Decision, DecisionVerdict, GateCheck
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What was measured of a candidate against the live policy; lists are aligned item by item."""
+
+    target_name: str
+    target_new: tuple[float, ...]
+    target_old: tuple[float, ...]
+    clusters: tuple[str, ...]
+    answers_new: tuple[Graded, ...]
+    answers_old: tuple[Graded, ...]
+    regression_new: ChoiceResult
+    regression_old: ChoiceResult
+    on_topic_new: tuple[float, ...]
+    on_topic_old: tuple[float, ...]
+    divergence: Divergence
+
+
+def checks(evidence: Evidence, settings: GateConfig) -> tuple[GateCheck, ...]:
+    """Every line of the decision, held or not."""
+    formed_new = [float(well_formed(answer.text)) for answer in evidence.answers_new]
+    formed_old = [float(well_formed(answer.text)) for answer in evidence.answers_old]
+    clusters = evidence.clusters
+    items = tuple(range(len(evidence.regression_new.probability)))
+    kl = evidence.divergence
+    return (
+        _superior(
+            f"target: {evidence.target_name}",
+            paired_difference(evidence.target_new, evidence.target_old, clusters),
+            settings.min_gain,
+            settings.min_cases,
+        ),
+        _not_inferior(
+            "regression suite: probability of the right option",
+            paired_difference(evidence.regression_new.probability, evidence.regression_old.probability, items),
+            settings.regression_margin,
+            f"accuracy {evidence.regression_old.accuracy:.3f} -> {evidence.regression_new.accuracy:.3f}",
+        ),
+        _not_inferior(
+            "stays on the question",
+            paired_difference(evidence.on_topic_new, evidence.on_topic_old, clusters),
+            settings.on_topic_margin,
+            f"{_mean(evidence.on_topic_old):.2f} -> {_mean(evidence.on_topic_new):.2f}",
+        ),
+        _not_inferior(
+            "well formed: not empty, no loops",
+            paired_difference(formed_new, formed_old, clusters),
+            settings.well_formed_margin,
+            f"{_mean(formed_old):.2f} -> {_mean(formed_new):.2f}",
+        ),
+        _bounded(
+            "distance to the live policy on general prompts (nats per token)",
+            paired_difference(kl.per_prompt, [0.0] * len(kl.per_prompt), range(len(kl.per_prompt))),
+            settings.max_kl,
+        ),
+    )
+
+
+def decide(
+    lines: Sequence[GateCheck], *, version: int, live: int, actor: str, run_id: str | None = None, **figures: object
+) -> Decision:
+    """Promote if every line held, else refuse; the reason names the lines that did not."""
+    failed = [line for line in lines if not line.passed]
+    verdict: DecisionVerdict = "refuse" if failed else "promote"
+    if failed:
+        reason = "; ".join(
+            f"{line.name}: {line.estimate:+.3f} [{line.low:+.3f}, {line.high:+.3f}], {line.rule}" for line in failed
+        )
+    else:
+        target = lines[0]
+        reason = f"{target.name}: {target.estimate:+.3f} [{target.low:+.3f}, {target.high:+.3f}], and every guard held"
+    return Decision(
+        decision_id=new_id("dec"),
+        version=version,
+        previous=live,
+        verdict=verdict,
+        reason=reason,
+        actor=actor,
+        created_at=time.time(),
+        run_id=run_id,
+        checks=tuple(lines),
+        figures=dict(figures),
+    )
+
+
+def _superior(name: str, found: Interval, bound: float, min_cases: int) -> GateCheck:
+    enough = found.n >= min_cases
+    return _line(
+        name,
+        f"the interval must lie above {bound:+.3f}" + ("" if enough else f", over at least {min_cases} cases"),
+        found,
+        bound,
+        enough and found.low > bound,
+    )
+
+
+def _not_inferior(name: str, found: Interval, margin: float, detail: str) -> GateCheck:
+    return _line(name, f"the interval must lie above {-margin:+.3f}", found, -margin, found.low > -margin, detail)
+
+
+def _bounded(name: str, found: Interval, bound: float) -> GateCheck:
+    return _line(name, f"must be at most {bound:.3f}", found, bound, found.estimate <= bound)
+
+
+def _line(name: str, rule: str, found: Interval, bound: float, passed: bool, detail: str = "") -> GateCheck:
+    return GateCheck(
+        name=name,
+        rule=rule,
+        estimate=found.estimate,
+        low=found.low,
+        high=found.high,
+        bound=bound,
+        passed=passed,
+        n=found.n,
+        detail=detail,
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else float("nan")

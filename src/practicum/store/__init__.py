@@ -1,0 +1,11 @@
+"""Durable records in SQLite: calls, feedback, keys, policies, decisions, runs.
+
+`open_store` gives a `Store`; its write methods return futures that resolve once the record is on disk.
+"""
+
+from practicum.store.core import StoreHealth
+from practicum.store.feedback_rows import FeedbackView
+from practicum.store.keys import create_key, list_keys, lookup, revoke
+from practicum.store.store import Store, open_store
+
+__all__ = ["FeedbackView", "Store", "StoreHealth", "create_key", "list_keys", "lookup", "open_store", "revoke"]

@@ -1,0 +1,134 @@
+"""Model calls in the store: one row each, opened before the first byte and finished before the last.
+
+A call's final record replaces its open one. A final status never goes back to `open`, and one that the answer's own
+writer gave (`complete`, `aborted`, `failed`) never to `interrupted`, which only says that nobody finished the record.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from practicum.store.codec import IDS, JSON, LOGPROBS, PLAIN, TEXT, Codec, decode_row, encode_text
+from practicum.types.calls import CallStatus, ModelCall
+
+FIELDS: dict[str, Codec] = {
+    "call_id": TEXT,
+    "session_id": TEXT,
+    "principal": TEXT,
+    "kind": PLAIN,
+    "status": PLAIN,
+    "created_at": PLAIN,
+    "finished_at": PLAIN,
+    "policy_version": PLAIN,
+    "model": TEXT,
+    "temperature": PLAIN,
+    "request": JSON,
+    "text": TEXT,
+    "finish_reason": PLAIN,
+    "prompt_ids": IDS,
+    "completion_ids": IDS,
+    "logprobs": LOGPROBS,
+    "sampled_logprobs": LOGPROBS,
+    "versions": IDS,
+    "parent_call_id": TEXT,
+    "episode_id": TEXT,
+    "fork_reason": TEXT,
+    "prompt_hash": PLAIN,
+    "history_hash": PLAIN,
+    "error": TEXT,
+}
+
+_COLUMNS = ", ".join(FIELDS)
+_UPSERT = f"""
+INSERT INTO calls ({_COLUMNS}) VALUES ({", ".join(":" + name for name in FIELDS)})
+ON CONFLICT (call_id) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in FIELDS if name != "call_id")}
+WHERE status = 'open' OR excluded.status NOT IN ('open', 'interrupted')
+"""
+_SELECT = f"SELECT {_COLUMNS} FROM calls"
+
+
+def put(connection: Any, row: dict[str, Any]) -> None:
+    """Insert or finish a call; `row` comes from `encode_row`."""
+    connection.execute(_UPSERT, row)
+
+
+def interrupt_open(connection: Any, started_before: float) -> int:
+    """Mark open calls of an earlier process as interrupted; how many."""
+    connection.execute(
+        "UPDATE calls SET status = 'interrupted', error = coalesce(error, 'the server stopped before the answer ended')"
+        " WHERE status = 'open' AND created_at < ?",
+        (started_before,),
+    )
+    return int(connection.changes())
+
+
+def get(connection: Any, call_id: str) -> ModelCall | None:
+    """The call with this id."""
+    return _first(connection, f"{_SELECT} WHERE call_id = ?", (encode_text(call_id),))
+
+
+def last(connection: Any, session_id: str) -> ModelCall | None:
+    """The newest call of a session."""
+    return _first(connection, f"{_SELECT} WHERE session_id = ? ORDER BY seq DESC LIMIT 1", (encode_text(session_id),))
+
+
+def by_history(connection: Any, principal: str, history_hash: str) -> list[ModelCall]:
+    """Calls of a principal after which the conversation is `history_hash`, newest first."""
+    return _all(
+        connection,
+        f"{_SELECT} WHERE history_hash = ? AND history_hash <> '' AND principal = ? ORDER BY seq DESC",
+        (history_hash, encode_text(principal)),
+    )
+
+
+def select(
+    connection: Any,
+    *,
+    session_id: str | None,
+    episode_id: str | None,
+    status: CallStatus | None,
+    since: float | None,
+    after: str | None,
+    limit: int | None,
+    newest_first: bool,
+) -> list[ModelCall]:
+    """Calls that match, in order of arrival."""
+    where: list[str] = []
+    values: list[Any] = []
+    for condition, value in (
+        ("session_id = ?", None if session_id is None else encode_text(session_id)),
+        ("episode_id = ?", None if episode_id is None else encode_text(episode_id)),
+        ("status = ?", status),
+        ("created_at >= ?", since),
+        (
+            f"seq {'<' if newest_first else '>'} (SELECT seq FROM calls WHERE call_id = ?)",
+            None if after is None else encode_text(after),
+        ),
+    ):
+        if value is not None:
+            where.append(condition)
+            values.append(value)
+    clause = f" WHERE {' AND '.join(where)}" if where else ""
+    order = "DESC" if newest_first else "ASC"
+    values.append(-1 if limit is None else limit)
+    return _all(connection, f"{_SELECT}{clause} ORDER BY seq {order} LIMIT ?", tuple(values))
+
+
+def exists(connection: Any, target_kind: str, target_id: str) -> bool:
+    """Whether a call, or a session with at least one call, has this id."""
+    column = {"call": "call_id", "session": "session_id"}[target_kind]
+    return bool(connection.execute(f"SELECT 1 FROM calls WHERE {column} = ? LIMIT 1", (encode_text(target_id),)).get)
+
+
+def count(connection: Any) -> int:
+    """How many calls there are."""
+    return int(connection.execute("SELECT count(*) FROM calls").get)
+
+
+def _all(connection: Any, sql: str, values: tuple[Any, ...]) -> list[ModelCall]:
+    return [ModelCall(**decode_row(row, FIELDS)) for row in connection.execute(sql, values)]
+
+
+def _first(connection: Any, sql: str, values: tuple[Any, ...]) -> ModelCall | None:
+    rows = _all(connection, sql, values)
+    return rows[0] if rows else None

@@ -1,0 +1,108 @@
+"""Lossless encodings between record fields and SQLite values: bytes in, bytes out.
+
+Text that UTF-8 can hold (NUL included) is stored as TEXT. Text with lone surrogates is stored as a BLOB of
+generalised UTF-8 (`surrogatepass`), so the value's SQLite type says how to read it back. ASCII escaping would not do:
+two lone surrogates in a row come back from an escaped JSON string as one character. JSON is compact text under the
+same rule; its object order, big integers and non-finite floats survive.
+
+Id arrays are little-endian uint32. Logprobs are a little-endian uint32 count, a bitmap (bit 0 first) of which are
+known, and one float64 per known entry: a missing logprob is apart from every float, NaN and -inf included.
+
+It must not know tables, nor what the fields mean.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+SqlValue = str | bytes | int | float | None
+
+
+def encode_text(text: str) -> str | bytes:
+    """TEXT where UTF-8 can hold it, otherwise a BLOB."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
+    return text
+
+
+def decode_text(value: str | bytes) -> str:
+    """The inverse of `encode_text`."""
+    return value.decode("utf-8", "surrogatepass") if isinstance(value, bytes) else value
+
+
+def encode_json(value: Any) -> str | bytes:
+    """Compact JSON, as `encode_text` stores it. Raises TypeError for what JSON cannot hold."""
+    return encode_text(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def decode_json(value: str | bytes) -> Any:
+    """The inverse of `encode_json`; tuples come back as lists."""
+    return json.loads(decode_text(value))
+
+
+def encode_ids(ids: Sequence[int]) -> bytes:
+    """`ids: [n]` as little-endian uint32. Raises struct.error for one out of range."""
+    return struct.pack(f"<{len(ids)}I", *ids)
+
+
+def decode_ids(blob: bytes) -> tuple[int, ...]:
+    """The inverse of `encode_ids`."""
+    return struct.unpack(f"<{len(blob) // 4}I", blob)
+
+
+def encode_logprobs(logprobs: Sequence[float | None]) -> bytes:
+    """`logprobs: [n]`, None kept apart from every float."""
+    known = [value for value in logprobs if value is not None]
+    bitmap = bytearray((len(logprobs) + 7) // 8)
+    for index, value in enumerate(logprobs):
+        if value is not None:
+            bitmap[index >> 3] |= 1 << (index & 7)
+    return struct.pack("<I", len(logprobs)) + bytes(bitmap) + struct.pack(f"<{len(known)}d", *known)
+
+
+def decode_logprobs(blob: bytes) -> tuple[float | None, ...]:
+    """The inverse of `encode_logprobs`."""
+    (count,) = struct.unpack_from("<I", blob)
+    bitmap = blob[4 : 4 + (count + 7) // 8]
+    floats = blob[4 + len(bitmap) :]
+    known = iter(struct.unpack(f"<{len(floats) // 8}d", floats))
+    return tuple(next(known) if bitmap[index >> 3] >> (index & 7) & 1 else None for index in range(count))
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """How one field crosses into SQLite and back. None is NULL on every codec."""
+
+    encode: Callable[[Any], SqlValue]
+    decode: Callable[[Any], Any]
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+PLAIN = Codec(_same, _same)
+TEXT = Codec(encode_text, decode_text)
+JSON = Codec(encode_json, decode_json)
+IDS = Codec(encode_ids, decode_ids)
+LOGPROBS = Codec(encode_logprobs, decode_logprobs)
+
+
+def encode_row(record: Any, fields: dict[str, Codec]) -> dict[str, SqlValue]:
+    """The named bindings of a record's fields."""
+    values = {name: getattr(record, name) for name in fields}
+    return {name: None if value is None else fields[name].encode(value) for name, value in values.items()}
+
+
+def decode_row(row: Sequence[Any], fields: dict[str, Codec]) -> dict[str, Any]:
+    """Keyword arguments of a record, from a row that selects `fields` in order."""
+    return {
+        name: None if value is None else codec.decode(value)
+        for (name, codec), value in zip(fields.items(), row, strict=True)
+    }

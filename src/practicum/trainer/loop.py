@@ -1,0 +1,202 @@
+"""The training loop: phases of steps over a `Trainer`, guarded, checkpointed and resumable.
+
+A phase's source makes the rows of step n from the seed, n and the current weights alone, so a run that was killed and
+resumed from its last checkpoint takes the same steps as an undisturbed one. The loop knows losses by name and never
+what they are for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from practicum.errors import GuardTripped
+from practicum.trainer.guards import Guards
+from practicum.types.seams import Trainer
+from practicum.types.training import Batch, ForwardBackward, Progress, Stream
+
+
+class RowSource(Protocol):
+    """Makes the rows of a step; deterministic in its seed, the step and the trainer's weights."""
+
+    def batch(self, step: int) -> Batch:
+        """The rows of step `step`, counted from 0 within the phase."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """`steps` steps over `source` at `learning_rate` (decayed linearly to a tenth over the phase if `decay`).
+
+    `fresh_teacher`: the policy as it stands when the phase begins becomes the frozen teacher of its rows.
+    """
+
+    name: str
+    source: RowSource
+    steps: int
+    learning_rate: float
+    decay: bool = True
+    fresh_teacher: bool = False
+
+    def rate(self, step: int) -> float:
+        """Learning rate of step `step`."""
+        return self.learning_rate * (1.0 - 0.9 * step / max(1, self.steps)) if self.decay else self.learning_rate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a finished run of phases did; `log` has one mapping of figures a step."""
+
+    steps: int
+    skipped_steps: int
+    trained_tokens: int
+    sampled_tokens: int
+    wall_s: float
+    log: tuple[Mapping[str, Any], ...]
+
+
+class Run:
+    """One training run in `folder`: `checkpoint/` is the newest state, `steps.jsonl` the log up to it.
+
+    Args:
+        trainer: the backend; it must stand at the run's starting policy.
+        phases: in order.
+        folder: the run's own.
+        guards: stop the run when a figure leaves its bounds (GuardTripped); the folder keeps the log.
+        checkpoint_every: steps between checkpoints; the work lost to a kill is at most that.
+    """
+
+    def __init__(
+        self, trainer: Trainer, phases: Sequence[Phase], folder: Path, *, guards: Guards, checkpoint_every: int = 8
+    ) -> None:
+        self._trainer = trainer
+        self._phases = phases
+        self._folder = folder
+        self._guards = guards
+        self._every = checkpoint_every
+        self._log: list[dict[str, Any]] = []
+
+    def train(self, *, progress: Progress | None = None) -> Outcome:
+        """Run or resume all phases. Raises GuardTripped, EngineError."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        done = self._resume()
+        for index, phase in enumerate(self._phases):
+            if done.get(phase.name, 0) < phase.steps:
+                self._run_phase(index, phase, done.get(phase.name, 0), progress)
+        return self._outcome()
+
+    def _run_phase(self, index: int, phase: Phase, first: int, progress: Progress | None) -> None:
+        if phase.fresh_teacher:
+            teacher = self._folder / f"teacher-{index}-{phase.name}"
+            if not teacher.exists():
+                self._trainer.publish(teacher)
+            self._trainer.set_teacher(teacher)
+        for step in range(first, phase.steps):
+            figures = self._step(index, phase, step)
+            self._log.append(figures)
+            if progress is not None:
+                progress(phase.name, step + 1, phase.steps, figures)
+            self._guards.check(self._log)
+            if (step + 1) % self._every == 0 or step + 1 == phase.steps:
+                self._checkpoint()
+
+    def _step(self, index: int, phase: Phase, step: int) -> dict[str, Any]:
+        began = time.monotonic()
+        batch = phase.source.batch(step)
+        sampled_s = time.monotonic() - began
+        figures: dict[str, Any] = {"phase": phase.name, "step": step, "sampled_tokens": batch.sampled_tokens}
+        figures.update(batch.facts)
+        streams = [stream for stream in batch.streams if any(any(row.weights) for row in stream.rows)]
+        if not streams:
+            # Nothing to learn from: skipped and reported, never "trained on".
+            return figures | {"skipped": True, "trained_tokens": 0, "sample_s": sampled_s, "train_s": 0.0}
+        key = f"{index}:{phase.name}:{step}"
+        results = [
+            (stream, self._trainer.forward_backward(stream.rows, stream.loss, key=f"{key}:{place}"))
+            for place, stream in enumerate(streams)
+        ]
+        figures.update(self._trainer.optim_step(learning_rate=phase.rate(step), key=key))
+        figures["step"] = step
+        figures.update(_summed(results))
+        figures["logprob_gap"] = _logprob_gap(results)
+        return figures | {"sample_s": sampled_s, "train_s": time.monotonic() - began - sampled_s}
+
+    def _checkpoint(self) -> None:
+        """The log is part of the checkpoint's folder name's truth: both are replaced together by one rename."""
+        fresh = self._folder / "checkpoint.new"
+        shutil.rmtree(fresh, ignore_errors=True)
+        fresh.mkdir()
+        self._trainer.save(fresh / "state")
+        with (fresh / "steps.jsonl").open("w", encoding="utf-8") as file:
+            file.writelines(json.dumps(figures) + "\n" for figures in self._log)
+            file.flush()
+            os.fsync(file.fileno())
+        old = self._folder / "checkpoint"
+        stale = self._folder / "checkpoint.old"
+        shutil.rmtree(stale, ignore_errors=True)
+        if old.exists():
+            old.rename(stale)
+        fresh.rename(old)
+        shutil.rmtree(stale, ignore_errors=True)
+
+    def _resume(self) -> dict[str, int]:
+        """Steps done by phase, from the newest whole checkpoint (`checkpoint.old` if a kill fell between renames)."""
+        for name in ("checkpoint", "checkpoint.old"):
+            folder = self._folder / name
+            if (folder / "steps.jsonl").is_file():
+                self._trainer.load(folder / "state")
+                lines = (folder / "steps.jsonl").read_text("utf-8").splitlines()
+                self._log = [json.loads(line) for line in lines]
+                break
+        done: dict[str, int] = {}
+        for figures in self._log:
+            done[figures["phase"]] = figures["step"] + 1
+        return done
+
+    def _outcome(self) -> Outcome:
+        def total(name: str) -> float:
+            return sum(float(figures.get(name, 0)) for figures in self._log)
+
+        if self._log and all(figures.get("skipped") for figures in self._log):
+            raise GuardTripped(
+                "No step had any signal: every row was masked or every advantage was zero.",
+                hint="The policy may already do what was asked; the report lists each item's reason.",
+            )
+        return Outcome(
+            steps=len(self._log),
+            skipped_steps=int(total("skipped")),
+            trained_tokens=int(total("trained_tokens")),
+            sampled_tokens=int(total("sampled_tokens")),
+            wall_s=total("sample_s") + total("train_s"),
+            log=tuple(self._log),
+        )
+
+
+def _summed(results: Sequence[tuple[Stream, ForwardBackward]]) -> dict[str, float]:
+    """Loss per trained token and the backend's sums per token, by loss."""
+    figures: dict[str, float] = {"trained_tokens": float(sum(result.tokens for _, result in results))}
+    for stream, result in results:
+        tokens = max(1, result.tokens)
+        figures[f"{stream.loss}/loss"] = result.loss_sum
+        for name, value in result.sums.items():
+            figures[f"{stream.loss}/{name.removesuffix('_sum')}"] = value / tokens
+    return figures
+
+
+def _logprob_gap(results: Sequence[tuple[Stream, ForwardBackward]]) -> float:
+    """Mean |sampler logprob - recomputed logprob| over rows sampled by the current weights; 0 where there are none.
+
+    The standing alarm for a sampler and a trainer that do not hold the same policy.
+    """
+    gaps: list[float] = []
+    for stream, result in results:
+        for row in stream.rows:
+            if stream.loss == "distill" and row.logprobs is not None and row.row_id in result.logprobs:
+                recomputed = result.logprobs[row.row_id]
+                gaps += [abs(a - b) for a, b in zip(row.logprobs, recomputed, strict=True) if a is not None]
+    return sum(gaps) / len(gaps) if gaps else 0.0
