@@ -127,12 +127,15 @@ def fork_reason(messages: Sequence[Message], tools: Sequence[ToolSpec], earlier:
     return "assistant_rewritten" if theirs[same][0] == "assistant" else "history_rewritten"
 
 
-def sibling_kind(earlier: ModelCall | None, prompt_hash: str) -> CallKind:
-    """Kind of a call whose prompt may repeat the session's last one.
+def call_kind(earlier: ModelCall | None, prompt_hash: str, max_tokens: int | None) -> CallKind:
+    """Kind of a call when it comes in; `settle_kinds` in `rows.py` corrects it by what came later.
 
-    An answer still under way makes it another sample; one that was delivered makes it a retry; one that was not
-    delivered is replaced, and the new answer is the one that counts.
+    One token asked for is a probe of the endpoint, not a turn. A prompt that repeats the session's last one is another
+    sample while that answer is under way, and a retry where it was delivered; where it was not, the new answer is the
+    one that counts.
     """
+    if max_tokens == 1:
+        return "auxiliary"
     if earlier is None or earlier.prompt_hash != prompt_hash:
         return "agent"
     if earlier.status == "open":

@@ -7,9 +7,7 @@ the live pointer, in one transaction with its decision.
 
 from __future__ import annotations
 
-import os
 import shutil
-import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -21,7 +19,7 @@ from practicum.errors import Conflict, GuardTripped
 from practicum.evals.graders import Grader
 from practicum.live.examine import Examiner
 from practicum.live.learner import Learner
-from practicum.live.lease import Lease
+from practicum.live.lease import Held
 from practicum.live.prompts import PromptBook
 from practicum.live.records import decision_from, manifest_from, run_config
 from practicum.live.workbench import Workbench
@@ -29,7 +27,7 @@ from practicum.policies import Registry
 from practicum.release.gate import decide
 from practicum.store import Store
 from practicum.types.ids import new_id
-from practicum.types.policies import Decision, PolicyVersion
+from practicum.types.policies import Decision
 from practicum.types.training import Progress
 
 STEPS = ("collect", "curate", "train", "register", "gate", "decide")
@@ -79,14 +77,13 @@ class Loop:
 
         Raises: UsageError for too little feedback; Conflict where another learner holds the lease.
         """
-        owner = f"{socket.gethostname()}:{os.getpid()}"
-        with Lease(self._store, "learner", owner):
+        with Held(self._store, "learner") as self._fence:
             run_id, outputs = self._unfinished() or self._start()
             try:
                 return run_id, self._advance(run_id, outputs)
             except GuardTripped as stop:
-                self._store.finish_step(run_id, "stopped", {"reason": str(stop)}).result()
-                self._store.set_run_state(run_id, "stopped").result()
+                self._record(run_id, "stopped", {"reason": str(stop)})
+                self._store.set_run_state(run_id, "stopped", fence=self._fence).result()
                 return run_id, None
 
     def _unfinished(self) -> tuple[str, Outputs] | None:
@@ -100,9 +97,9 @@ class Loop:
         run_id = new_id("run")
         collected = self._collect()
         curated = self._curate(collected)
-        self._store.create_run(run_id, run_config(self._config)).result()
-        self._store.finish_step(run_id, "collect", collected).result()
-        self._store.finish_step(run_id, "curate", curated).result()
+        self._store.create_run(run_id, run_config(self._config), "running").result()
+        self._record(run_id, "collect", collected)
+        self._record(run_id, "curate", curated)
         return run_id, {"collect": collected, "curate": curated}
 
     def _advance(self, run_id: str, outputs: Outputs) -> Decision | None:
@@ -117,10 +114,13 @@ class Loop:
         for name in STEPS:
             if name not in outputs:
                 outputs[name] = actions[name](run_id, outputs)
-                self._store.finish_step(run_id, name, outputs[name]).result()
+                self._record(run_id, name, outputs[name])
             self._progress(name, 1, 1, {})
-        self._store.set_run_state(run_id, "finished").result()
+        self._store.set_run_state(run_id, "finished", fence=self._fence).result()
         return decision_from(outputs["decide"]["decision"])
+
+    def _record(self, run_id: str, step: str, output: dict[str, Any]) -> None:
+        self._store.finish_step(run_id, step, output, fence=self._fence).result()
 
     # -- the steps -----------------------------------------------------------------------------------------------
 
@@ -204,7 +204,3 @@ class Loop:
         if self._workbench is None:
             self._workbench = self._make_workbench()
         return self._workbench
-
-    def candidate(self, run_id: str) -> PolicyVersion | None:
-        """The version that a run registered, if it got that far."""
-        return next((known for known in self._registry.list() if known.run_id == run_id), None)

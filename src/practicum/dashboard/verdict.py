@@ -1,0 +1,92 @@
+"""The one sentence a report opens with: what was asked, what changed, what was decided and why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from practicum.dashboard.records import Item, Rate, ReportState
+from practicum.dashboard.wording import number, one_line, percent, plural, points, rule_name
+from practicum.types.policies import Decision, GateCheck
+
+
+def sentence(
+    *,
+    state: ReportState,
+    items: Sequence[Item],
+    rates: Sequence[Rate],
+    checks: Sequence[GateCheck],
+    target: GateCheck | None,
+    decision: Decision | None,
+    version: int | None,
+    reason: str,
+    last_step: str,
+    rolled_back: Decision | None = None,
+) -> str:
+    """Asked; changed; decided, as far as the run got."""
+    asked = asked_for(items)
+    changed = what_changed(rates, target)
+    who = f"version {version}" if version is not None else "the candidate"
+    ends = {
+        "promoted": f"so {who} went live: every gate line held",
+        "refused": f"but {who} was refused: {why_refused(checks, decision)}",
+        "stopped": f"but training stopped itself and nothing was released: {one_line(reason, 240).rstrip('.')}",
+        "unfinished": f"and the run has not finished: its last finished step is {last_step or 'none'}",
+    }
+    if state == "promoted" and not all(line.passed for line in checks):
+        ends["promoted"] = f"and {who} went live"
+    parts = [asked, changed, ends[state]] if changed else [f"{asked},", ends[state]]
+    text = "; ".join(parts[:-1]) + (", " if changed else " ") + parts[-1] + "."
+    if rolled_back is not None:
+        text = text[:-1] + f"; it was rolled back later: {one_line(rolled_back.reason, 160).rstrip('.')}."
+    return text
+
+
+def asked_for(items: Sequence[Item]) -> str:
+    """How many people gave how much feedback, by form."""
+    given = [item for item in items if item.form is not None]
+    if not given:
+        return "No feedback is on record for this run"
+    forms = [(sum(item.form == form for item in given), form) for form in ("comment", "correction")]
+    other = len(given) - sum(n for n, _ in forms)
+    kinds = [plural(n, noun) for n, noun in [*forms, (other, "other signal")] if n]
+    people = len({item.source for item in given})
+    listed = kinds[0] if len(kinds) == 1 else ", ".join(kinds[:-1]) + " and " + kinds[-1]
+    return f"{people:,} {'person' if people == 1 else 'people'} gave {listed}"
+
+
+def what_changed(rates: Sequence[Rate], target: GateCheck | None) -> str:
+    """The target on held-out prompts, before and after; empty where nothing was measured."""
+    together = next((rate for rate in rates if rate.name == "all"), None)
+    if together is not None and together.after.n:
+        rules = [rule_name(rate.name) for rate in rates if rate.name != "all"]
+        listed = f" ({one_line(', '.join(rules), 80)})" if rules else ""
+        noun = "prompt" if together.after.n == 1 else "prompts"
+        return (
+            f"on {together.after.n:,} held-out {noun}, answers that meet every rule{listed} went from "
+            f"{percent(together.before.estimate)} to {percent(together.after.estimate)}{_interval(target)}"
+        )
+    if target is not None and math.isfinite(target.estimate):
+        return (
+            f"judged by {plural(target.n, 'held-out piece')} of feedback, the new answers' wins minus losses are "
+            f"{number(target.estimate, 2, sign=True)} on a scale from -1 to 1{_interval(target, scale=False)}"
+        )
+    return ""
+
+
+def _interval(target: GateCheck | None, scale: bool = True) -> str:
+    if target is None or not (math.isfinite(target.low) and math.isfinite(target.high)):
+        return ""
+    if scale:
+        return f" ({points(target.estimate)}, 95% interval {100 * target.low:+.1f} to {100 * target.high:+.1f})"
+    return f" (95% interval {target.low:+.2f} to {target.high:+.2f})"
+
+
+def why_refused(checks: Sequence[GateCheck], decision: Decision | None) -> str:
+    """The lines that did not hold, or the decision's own reason where no line failed."""
+    failed = [line for line in checks if not line.passed]
+    moved = str(decision.figures.get("refused_because", "")) if decision else ""
+    if moved or not failed:
+        return one_line(moved or (decision.reason if decision else "no reason is on record"), 240).rstrip(".")
+    names = "; ".join(one_line(line.name, 80) for line in failed)
+    return f"{len(failed)} of {len(checks)} gate lines did not hold ({names})"

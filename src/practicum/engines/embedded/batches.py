@@ -1,0 +1,132 @@
+"""Rows to tensors: micro-batches within a token budget, right-padded, and the flat per-token targets.
+
+Legend: B rows, T padded length, N completion tokens of a micro-batch, row after row. Padding stands on the right, where
+causal attention of real tokens cannot see it, so no mask is needed and padding cannot change a result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from practicum.errors import ContextOverflow, RequestError
+from practicum.types.training import Datum, LossName
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """`ids_BT`, and `keep_BT`: true where the logits predict a completion token, N places in all."""
+
+    ids_BT: torch.Tensor
+    keep_BT: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """Per completion token `[N]`: the id, its weight, advantage (0 if none), sampler logprob (NaN if unknown) and the
+    temperature it was sampled at.
+    """
+
+    ids: torch.Tensor
+    weights: torch.Tensor
+    advantages: torch.Tensor
+    sampler_logprobs: torch.Tensor
+    temperatures: torch.Tensor
+
+    def at(self, index: torch.Tensor | slice) -> Targets:
+        """The same for some of the tokens."""
+        return Targets(
+            self.ids[index],
+            self.weights[index],
+            self.advantages[index],
+            self.sampler_logprobs[index],
+            self.temperatures[index],
+        )
+
+
+def check_rows(batch: Sequence[Datum], loss: LossName, *, context_length: int, vocabulary: int) -> None:
+    """Refuse a row that cannot be trained on as it is; nothing is cut, padded or guessed.
+
+    Raises: RequestError, ContextOverflow.
+    """
+    seen: set[str] = set()
+    for row in batch:
+        if row.row_id in seen:
+            raise RequestError(f"row id {row.row_id!r} occurs twice in one batch.", param="row_id")
+        seen.add(row.row_id)
+        _check_row(row, loss, vocabulary)
+        for prompt in (row.prompt_ids, row.teacher_prompt_ids or ()):
+            if len(prompt) + len(row.completion_ids) > context_length:
+                raise ContextOverflow(
+                    f"row {row.row_id} has {len(prompt) + len(row.completion_ids)} tokens; "
+                    f"the context holds {context_length}.",
+                    hint="Leave the row out; it is never cut.",
+                )
+
+
+def _check_row(row: Datum, loss: LossName, vocabulary: int) -> None:
+    if not row.temperature > 0:
+        raise RequestError(f"row {row.row_id}: temperature {row.temperature}; use the scoring temperature.")
+    if loss == "policy_gradient" and (row.advantages is None or row.logprobs is None or None in row.logprobs):
+        raise RequestError(
+            f"row {row.row_id}: policy_gradient needs an advantage and the sampler's logprob for every token.",
+            hint="A row whose logprobs are unknown cannot be corrected for how it was sampled; leave it out.",
+        )
+    if loss == "distill" and not row.teacher_prompt_ids:
+        raise RequestError(f"row {row.row_id}: distill needs teacher_prompt_ids.")
+    for name, values in (("weights", row.weights), ("advantages", row.advantages), ("logprobs", row.logprobs)):
+        if any(value is not None and not math.isfinite(value) for value in values or ()):
+            raise RequestError(f"row {row.row_id}: {name} holds a value that is not finite.")
+    for ids in (row.prompt_ids, row.completion_ids, row.teacher_prompt_ids or ()):
+        if ids and not 0 <= min(ids) <= max(ids) < vocabulary:
+            raise RequestError(f"row {row.row_id}: an id is outside the vocabulary of {vocabulary}.")
+
+
+def micro_batches(batch: Sequence[Datum], budget_tokens: int) -> list[list[Datum]]:
+    """Rows grouped by length so that B * T stays within the budget; a row longer than that goes alone."""
+
+    def length(row: Datum) -> int:
+        return max(len(row.prompt_ids), len(row.teacher_prompt_ids or ())) + len(row.completion_ids)
+
+    groups: list[list[Datum]] = []
+    widest = 0
+    for row in sorted(batch, key=length, reverse=True):
+        if groups and (len(groups[-1]) + 1) * widest <= budget_tokens:
+            groups[-1].append(row)
+        else:
+            groups.append([row])
+            widest = length(row)
+    return groups
+
+
+def tokens_of(rows: Sequence[Datum], *, teacher: bool = False) -> Tokens:
+    """The rows under their own prompts, or under the teacher's."""
+    pairs = [((row.teacher_prompt_ids or ()) if teacher else row.prompt_ids, row.completion_ids) for row in rows]
+    width = max(len(prompt) + len(completion) for prompt, completion in pairs)
+    ids_BT = torch.zeros(len(rows), width, dtype=torch.long)
+    keep_BT = torch.zeros(len(rows), width, dtype=torch.bool)
+    for index, (prompt, completion) in enumerate(pairs):
+        ids_BT[index, : len(prompt) + len(completion)] = torch.tensor([*prompt, *completion])
+        keep_BT[index, len(prompt) - 1 : len(prompt) + len(completion) - 1] = True
+    return Tokens(ids_BT, keep_BT)
+
+
+def targets_of(rows: Sequence[Datum]) -> Targets:
+    """The rows' completion tokens, one after the other."""
+    unknown = float("nan")
+    logprobs = [[unknown] * len(row.completion_ids) if row.logprobs is None else row.logprobs for row in rows]
+    advantages = [[0.0] * len(row.completion_ids) if row.advantages is None else row.advantages for row in rows]
+    return Targets(
+        ids=torch.tensor([token for row in rows for token in row.completion_ids], dtype=torch.long),
+        weights=torch.tensor([value for row in rows for value in row.weights], dtype=torch.float32),
+        advantages=torch.tensor([value for row in advantages for value in row], dtype=torch.float32),
+        sampler_logprobs=torch.tensor(
+            [unknown if value is None else value for row in logprobs for value in row], dtype=torch.float32
+        ),
+        temperatures=torch.tensor(
+            [row.temperature for row in rows for _ in row.completion_ids], dtype=torch.float32
+        ),
+    )

@@ -1,0 +1,129 @@
+"""From logits to gradients on logits: the three losses over a micro-batch, a slice of positions at a time.
+
+Only positions of non-zero weight enter a loss; the others' gradient is exactly zero because nothing is computed there.
+Slicing bounds the memory for the [N, V] intermediates; a sum over slices is the sum over all.
+Legend: N completion tokens, V vocabulary, A those of non-zero weight.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+import torch
+
+from practicum.algorithms import losses
+from practicum.engines.embedded.batches import Targets
+from practicum.engines.embedded.settings import TrainerSettings
+from practicum.types.training import LossName
+
+_SLICE = 128
+
+
+@dataclass(slots=True)
+class Objective:
+    """Sums of a micro-batch: the loss, named figures, and `gradient: [N, V]` of the loss on the logits."""
+
+    loss_sum: float
+    sums: dict[str, float]
+    gradient: torch.Tensor
+    logprobs: torch.Tensor = field(default_factory=lambda: torch.empty(0))
+
+
+def evaluate(
+    name: LossName,
+    logits_NV: torch.Tensor,
+    targets: Targets,
+    settings: TrainerSettings,
+    *,
+    teacher_NV: torch.Tensor | None = None,
+    reference_NV: torch.Tensor | None = None,
+) -> Objective:
+    """Loss, figures, gradient on `logits_NV` and the recomputed logprobs [N], all at each row's own temperature.
+
+    With `reference_NV`, `kl_coef * sum_t w_t KL(pi||ref)` is added and `kl_sum` is the unweighted sum over A.
+    """
+    logits_NV = logits_NV.detach()
+    result = Objective(0.0, {}, torch.zeros_like(logits_NV), _logprobs(logits_NV, targets))
+    sums: dict[str, float] = defaultdict(float)
+    active_A = targets.weights.nonzero().squeeze(1)
+    for index in active_A.split(_SLICE):
+        part = targets.at(index)
+        temperatures = part.temperatures[:, None]
+        leaf = logits_NV[index].float().requires_grad_()
+        scaled = leaf / temperatures
+        teacher = None if teacher_NV is None else teacher_NV[index].float() / temperatures
+        loss, figures = _loss(name, scaled, part, settings, teacher)
+        if reference_NV is not None:
+            kl = losses.full_kl(scaled, reference_NV[index].float() / temperatures)
+            figures["kl_sum"] = kl.detach().sum()
+            if settings.distill.kl_coef:
+                loss = loss + settings.distill.kl_coef * (part.weights * kl).sum()
+        figures["entropy_sum"] = losses.entropy(scaled.detach()).sum()
+        loss.backward()  # type: ignore[no-untyped-call]
+        assert leaf.grad is not None
+        result.gradient[index] = leaf.grad.to(result.gradient.dtype)
+        result.loss_sum += float(loss.detach())
+        for key, value in figures.items():
+            sums[key] += float(value)
+    sums["weight_sum"] = float(targets.weights.double().sum())
+    result.sums = {**sums, **_mismatch(result.logprobs, targets)}
+    return result
+
+
+def _loss(
+    name: LossName,
+    scaled: torch.Tensor,
+    part: Targets,
+    settings: TrainerSettings,
+    teacher: torch.Tensor | None,
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    if name == "distill":
+        assert teacher is not None
+        chosen = settings.distill
+        loss, divergence = losses.distill(
+            scaled,
+            teacher,
+            part.weights,
+            kind=chosen.divergence,
+            alpha=chosen.alpha,
+            top_k=chosen.top_k,
+            clip=chosen.clip,
+        )
+        return loss, {"divergence_sum": divergence.sum()}
+    logprobs = losses.token_logprobs(scaled, part.ids)
+    if name == "cross_entropy":
+        return losses.cross_entropy(logprobs, part.weights), {}
+    gradient = settings.policy_gradient
+    loss, figures = losses.policy_gradient(
+        logprobs,
+        part.sampler_logprobs,
+        part.advantages,
+        part.weights,
+        ratio_cap=gradient.ratio_cap,
+        mask_above=gradient.mask_above,
+        mask_below=gradient.mask_below,
+        negative_scale=gradient.negative_scale,
+    )
+    return loss, {f"{key}_sum": value for key, value in figures.items()}
+
+
+@torch.no_grad()
+def _logprobs(logits_NV: torch.Tensor, targets: Targets) -> torch.Tensor:
+    parts = []
+    for start in range(0, len(targets.ids), _SLICE):
+        part = targets.at(slice(start, start + _SLICE))
+        scaled = logits_NV[start : start + _SLICE].float() / part.temperatures[:, None]
+        parts.append(losses.token_logprobs(scaled, part.ids))
+    return torch.cat(parts) if parts else torch.empty(0)
+
+
+def _mismatch(logprobs: torch.Tensor, targets: Targets) -> dict[str, float]:
+    """|log pi - log mu| over tokens of non-zero weight whose sampler logprob is known: the standing alarm."""
+    known = ~targets.sampler_logprobs.isnan() & (targets.weights != 0)
+    delta = (logprobs[known] - targets.sampler_logprobs[known]).abs()
+    return {
+        "logprob_delta_sum": float(delta.double().sum()),
+        "logprob_delta_max": float(delta.max()) if len(delta) else 0.0,
+        "logprob_delta_tokens": float(len(delta)),
+    }

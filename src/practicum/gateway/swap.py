@@ -1,0 +1,121 @@
+"""Follows the live pointer: loads what goes live, then gives new requests to it. Running answers stay on their version.
+
+A rollback is the same path. A version that cannot be loaded leaves the one before serving, is tried again with growing
+pauses, and shows in the readiness report. The gateway learns the live version from the registry and from nowhere else.
+
+Invariant: `serving` is loaded. It must not know requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from practicum.errors import EngineError, NotFound, PracticumError
+from practicum.types.policies import PolicyVersion
+from practicum.types.seams import Sampler
+
+_log = logging.getLogger("practicum.gateway.swap")
+_LONGEST_PAUSE_S = 30.0
+RELEASED = frozenset({"live", "retired"})
+
+
+class Policies(Protocol):
+    """What the gateway needs of the registry. The calls may block."""
+
+    def live(self) -> PolicyVersion:
+        """The version that is served by default."""
+
+    def get(self, version: int) -> PolicyVersion:
+        """One version. Raises NotFound."""
+
+    def list(self) -> Sequence[PolicyVersion]:
+        """All versions."""
+
+
+class Swapper:
+    """Keeps `serving` at the live version.
+
+    Args:
+        policies: who is live.
+        sampler: loads versions.
+        poll_s: seconds between looks at the live pointer.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self, policies: Policies, sampler: Sampler, *, poll_s: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._policies = policies
+        self._sampler = sampler
+        self._poll_s = poll_s
+        self._clock = clock
+        self._loaded: set[tuple[int, str]] = set()
+        self._loading = asyncio.Lock()
+        self._pause_s = poll_s
+        self._retry_at = 0.0
+        self._failed: int | None = None
+        self.serving: PolicyVersion | None = None
+        self.wanted: int | None = None
+        self.alarm: str | None = None
+
+    async def run(self) -> None:
+        """Follow the pointer until cancelled."""
+        while True:
+            await self.look()
+            await asyncio.sleep(self._poll_s)
+
+    async def look(self) -> None:
+        """Look once, and swap where the pointer has moved."""
+        try:
+            live = await asyncio.to_thread(self._policies.live)
+            self.wanted = live.version
+            if self.serving is not None and self.serving.version == live.version:
+                self._settle()
+                return
+            if self._failed == live.version and self._clock() < self._retry_at:
+                return
+            await self._load(live)
+        except Exception as error:  # whatever an engine raises, the version before goes on serving
+            self._fail(error)
+            return
+        self.serving = live
+        self._settle()
+        _log.info("serving version %d", live.version)
+
+    async def ensure(self, version: int) -> PolicyVersion:
+        """Load a released version that a request names. Raises NotFound, CorruptArtifact or EngineError."""
+        policy = await asyncio.to_thread(self._policies.get, version)
+        if policy.status not in RELEASED:
+            raise NotFound(f"Version {version} is {policy.status}, not released.", code="model_not_found")
+        await self._load(policy)
+        return policy
+
+    def current(self) -> PolicyVersion:
+        """The version for a new request. Raises EngineError while none is loaded."""
+        if self.serving is None:
+            raise EngineError("No policy is loaded yet.", hint="Try again in a moment.", code="not_ready")
+        return self.serving
+
+    async def _load(self, policy: PolicyVersion) -> None:
+        async with self._loading:
+            if (policy.version, policy.digest) in self._loaded:
+                return
+            path = None if policy.adapter_path is None else Path(policy.adapter_path)
+            await self._sampler.load(policy.version, path, policy.digest)
+            self._loaded.add((policy.version, policy.digest))
+
+    def _settle(self) -> None:
+        self._failed, self.alarm, self._pause_s = None, None, self._poll_s
+
+    def _fail(self, error: Exception) -> None:
+        name = error.code if isinstance(error, PracticumError) else type(error).__name__
+        self.alarm = f"version {self.wanted} cannot be served: {name}"
+        self._failed = self.wanted
+        self._pause_s = min(self._pause_s * 2, _LONGEST_PAUSE_S)
+        self._retry_at = self._clock() + self._pause_s
+        _log.error("%s: %s", self.alarm, error, exc_info=not isinstance(error, PracticumError))
