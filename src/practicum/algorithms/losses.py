@@ -1,8 +1,8 @@
 """Losses as pure functions of tensors: logits and logprobs in, sums out. No model, no batch, no state.
 
 Legend: N token positions, V vocabulary, K kept entries of it. pi the policy that is trained, mu the one that sampled,
-q the teacher. Every loss is a sum over positions; normalisation is the caller's and sits in `weights_N`. What is said to
-be detached carries no gradient: ratios, advantages, teachers, weights. All arithmetic is float32; exponents are clamped
+q the teacher. Every loss is a sum over positions; normalisation is the caller's and sits in `weights_N`. Ratios,
+advantages, teachers and weights are detached: they carry no gradient. All arithmetic is float32; exponents are clamped
 to +-20; a position is left out by `where` on the input of each risky function, never by multiplying with 0.
 """
 
@@ -118,7 +118,7 @@ def k3(logprobs_N: torch.Tensor, reference_N: torch.Tensor) -> torch.Tensor:
     As a loss on y ~ pi its expected gradient is that of the FORWARD KL(ref||pi); use `k2` for a reverse-KL anchor.
     """
     difference_N = (reference_N - logprobs_N).clamp(-EXPONENT_LIMIT, EXPONENT_LIMIT)
-    return difference_N.exp() - difference_N - 1.0
+    return difference_N.expm1() - difference_N
 
 
 def full_kl(logits_p_NV: torch.Tensor, logits_q_NV: torch.Tensor) -> torch.Tensor:

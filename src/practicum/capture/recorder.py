@@ -36,7 +36,7 @@ class CallStore(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureHealth:
-    """Records that could not be made durable: `lost` answers have none at all, `unopened` ones got theirs at the end."""
+    """Counts of records; a `lost` one is not durable, an `unopened` one became so only at the answer's end."""
 
     mode: Mode
     opened: int

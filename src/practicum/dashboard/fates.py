@@ -41,9 +41,7 @@ def fates(
     return tuple(sorted(items, key=lambda item: (item.at or 0.0, item.feedback_id)))
 
 
-def _of_entry(
-    entry: Entry, records: FeedbackSource, losses: set[str], trained: bool, until: float
-) -> Iterator[Item]:
+def _of_entry(entry: Entry, records: FeedbackSource, losses: set[str], trained: bool, until: float) -> Iterator[Item]:
     for feedback_id in entry.feedback_ids:
         found = records.get_feedback(feedback_id)
         alone = entry.text if len(entry.feedback_ids) == 1 else ""

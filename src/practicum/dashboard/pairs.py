@@ -60,5 +60,5 @@ def choose(pairs: Sequence[Pair], most: int = MOST_SHOWN) -> tuple[int, ...]:
     newly, worse = found.get("newly", []), found.get("worse", [])
     worse = worse[: most - min(_LEAST_NEWLY, len(newly))]
     newly = newly[: most - len(worse)]
-    rest = [index for kind in ("better", "still", "kept", "ungraded") for index in found.get(kind, [])]  # type: ignore[call-overload]
+    rest = [index for kind in ("better", "still", "kept", "ungraded") for index in found.get(kind, [])]
     return tuple([*newly, *worse, *rest][:most])

@@ -12,12 +12,14 @@ from practicum.types.policies import Decision, GateCheck, PolicyStatus
 
 ReportState = Literal["promoted", "refused", "stopped", "unfinished"]
 
-# trained: a step learned from its kind; chosen: picked to train, but no finished training is on record; unused: training
-# finished and no step learned from its kind; heldout: never trained on, kept to judge; excluded: left out, with a reason.
+# trained: a step learned from its kind; chosen: picked to train, but no finished training is on record; unused: no step
+# of a finished training learned from its kind; heldout: never trained on, kept to judge; excluded: left out, with a
+# reason.
 Fate = Literal["trained", "chosen", "unused", "heldout", "excluded"]
 
 # newly: meets every check now and did not before; worse: fails a check that it met; better: meets a further check and
-# fails no other; kept: met everything before and after; still: no check changed, and one is not met; ungraded: none applies.
+# fails no other; kept: met everything before and after; still: no check changed, and one is not met; ungraded: no check
+# applies.
 PairKind = Literal["newly", "worse", "better", "kept", "still", "ungraded"]
 
 

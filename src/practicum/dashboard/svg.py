@@ -106,9 +106,9 @@ def curves(
     parts = [_text("0", 14, unit, "start", "axis")]
     for index, line in enumerate(series if legend else ()):
         colour, dash, cls = _SERIES[index % len(_SERIES)]
-        y = 32 + 18 * index
-        parts.append(_plain_line(0, 26, y - 4, cls, colour, dash))
-        parts.append(Markup('<text class="tick" x="34" y="{}">{}</text>').format(y, one_line(line.name, 40)))
+        row = 32 + 18 * index
+        parts.append(_plain_line(0, 26, row - 4, cls, colour, dash))
+        parts.append(Markup('<text class="tick" x="34" y="{}">{}</text>').format(row, one_line(line.name, 40)))
     paths = [_path(line.values, length, low, high, index) for index, line in enumerate(series)]
     parts.append(
         Markup('<svg x="0" y="{}" width="100%" height="{}" viewBox="0 0 1000 100" preserveAspectRatio="none">').format(
@@ -168,11 +168,21 @@ def _text(x: str, y: float, words: str, anchor: str, cls: str) -> Markup:
 
 
 def _line(
-    x1: str, x2: str, y1: float, y2: float, *, cls: str, stroke: str, width: float = 1, dash: str = "", opacity: float = 1
+    x1: str,
+    x2: str,
+    y1: float,
+    y2: float,
+    *,
+    cls: str,
+    stroke: str,
+    width: float = 1,
+    dash: str = "",
+    opacity: float = 1,
 ) -> Markup:
     dashes = Markup(' stroke-dasharray="{}"').format(dash) if dash else ""
     return Markup(
-        '<line class="{}" x1="{}%" x2="{}%" y1="{:g}" y2="{:g}" stroke="{}" stroke-width="{:g}" stroke-opacity="{:g}"{}/>'
+        '<line class="{}" x1="{}%" x2="{}%" y1="{:g}" y2="{:g}" stroke="{}" stroke-width="{:g}" '
+        'stroke-opacity="{:g}"{}/>'
     ).format(cls, x1, x2, y1, y2, stroke, width, opacity, dashes)
 
 
@@ -192,9 +202,7 @@ _SHAPES: Mapping[str, Markup] = {
 
 
 def _mark(x: str, y: float, shape: str) -> Markup:
-    return Markup('<svg x="{}%" y="{:g}" width="1" height="1" overflow="visible">{}</svg>').format(
-        x, y, _SHAPES[shape]
-    )
+    return Markup('<svg x="{}%" y="{:g}" width="1" height="1" overflow="visible">{}</svg>').format(x, y, _SHAPES[shape])
 
 
 def _whisker(share: Share, y: float, shape: str) -> Markup:
@@ -210,8 +218,10 @@ def _whisker(share: Share, y: float, shape: str) -> Markup:
 def _legend() -> Markup:
     circle, diamond = _SHAPES["before"], _SHAPES["after"]
     return Markup(
-        '<svg x="8" y="9" width="1" height="1" overflow="visible">{}</svg><text class="tick" x="20" y="13">before</text>'
-        '<svg x="86" y="9" width="1" height="1" overflow="visible">{}</svg><text class="tick" x="99" y="13">after</text>'
+        '<svg x="8" y="9" width="1" height="1" overflow="visible">{}</svg>'
+        '<text class="tick" x="20" y="13">before</text>'
+        '<svg x="86" y="9" width="1" height="1" overflow="visible">{}</svg>'
+        '<text class="tick" x="99" y="13">after</text>'
         '<text class="tick" x="100%" y="13" text-anchor="end">bars: 95% intervals</text>'
     ).format(circle, diamond)
 

@@ -89,7 +89,9 @@ def from_body(body: dict[str, Any]) -> ChatRequest:
         raise RequestError(f"`{param}`: {first['msg']}.", param=param) from error
     for name, (harmless, why) in _REFUSED.items():
         if name in body and not harmless(body[name]):
-            raise RequestError(f"`{name}` with this value is not supported: {why}", param=name, code="unsupported_value")
+            raise RequestError(
+                f"`{name}` with this value is not supported: {why}", param=name, code="unsupported_value"
+            )
     limit = wire.max_completion_tokens if wire.max_completion_tokens is not None else wire.max_tokens
     return ChatRequest(
         model=wire.model,

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from practicum.errors import ConfigError, EngineError, NotFound
 from practicum.renderers.tokenizer import ByteTokenizer
-from practicum.types.tokens import SampleRequest, TokenChunk
+from practicum.types.tokens import FinishReason, SampleRequest, TokenChunk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +119,7 @@ class ScriptedSampler:
                 if step.fail is not None and token == ByteTokenizer.END:
                     raise EngineError(step.fail)
                 last = number == len(ids) if whole else number == request.params.max_tokens
-                reason = None if not last else "stop" if whole else "length"
+                reason: FinishReason | None = None if not last else "stop" if whole else "length"
                 yield TokenChunk(
                     ids=(token,), logprobs=(0.0,), sampled_logprobs=(0.0,), version=request.version,
                     finish_reason=reason,

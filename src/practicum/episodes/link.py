@@ -95,7 +95,9 @@ def can_be_extended(call: ModelCall) -> bool:
     return call.status == "complete" and bool(call.prompt_ids) and bool(call.completion_ids)
 
 
-def link(messages: Sequence[Message], tools: Sequence[ToolSpec], parent: Parent | None, earlier: Earlier | None) -> Link:
+def link(
+    messages: Sequence[Message], tools: Sequence[ToolSpec], parent: Parent | None, earlier: Earlier | None
+) -> Link:
     """Join a request to its parent, or name the reason why its episode forks."""
     prompt_hash = prefix_hashes(messages, tools)[-1]
     clean = parent is not None and not any(message.role == "assistant" for message in parent.rest)

@@ -158,8 +158,7 @@ def _row(episode: Episode, kept: Sequence[Span], temperature: float, limit: int)
         completion_ids=episode.ids[start:stop],
         mask=tuple(mine),
         logprobs=tuple(
-            value if own_token else None
-            for value, own_token in zip(episode.logprobs[start:stop], mine, strict=True)
+            value if own_token else None for value, own_token in zip(episode.logprobs[start:stop], mine, strict=True)
         ),
         versions=episode.versions[start:stop],
         temperature=temperature,

@@ -39,5 +39,8 @@ class ModelNames:
         names = [name for name, _ in self.listed(versions)]
         shown = ", ".join(f"`{name}`" for name in names[:_MOST_NAMED]) + (", …" if len(names) > _MOST_NAMED else "")
         raise NotFound(
-            f"There is no model {asked[:80]!r} here.", hint=f"Models are {shown}.", code="model_not_found", param="model"
+            f"There is no model {asked[:80]!r} here.",
+            hint=f"Models are {shown}.",
+            code="model_not_found",
+            param="model",
         )

@@ -110,7 +110,7 @@ class ByteTokenizer:
 class HubTokenizer:
     """A fast tokenizer as model folders carry it."""
 
-    def __init__(self, tokenizer: tokenizers.Tokenizer, *, eos_ids: frozenset[int], bos: str = "", eos: str = "") -> None:
+    def __init__(self, tokenizer: tokenizers.Tokenizer, *, eos_ids: frozenset[int], bos: str, eos: str) -> None:
         tokenizer.no_truncation()
         tokenizer.no_padding()
         self._tokenizer = tokenizer

@@ -19,7 +19,7 @@ import apsw
 
 from practicum.errors import SchemaError, StoreError
 
-BUSY_TIMEOUT_S = 60.0
+BUSY_TIMEOUT_S = 30.0
 _OLDEST_SQLITE = (3, 51, 3)
 
 # Errors of the file or the disk; everything else that a job raises is the job's own.
@@ -42,6 +42,11 @@ def store_error(error: Exception) -> StoreError:
     """The user's view of a file error."""
     if isinstance(error, apsw.FullError):
         return StoreError(f"The store could not write: {error}.", hint="Free disk space; writing resumes by itself.")
+    if isinstance(error, apsw.BusyError | apsw.LockedError):
+        return StoreError(
+            f"Another process held the store for more than {BUSY_TIMEOUT_S:.0f} s.",
+            hint="End the process that hangs; writing resumes by itself.",
+        )
     if isinstance(error, apsw.NotADBError | apsw.CorruptError):
         return SchemaError(f"The store's file cannot be read: {error}.", hint="Restore it from a backup.")
     return StoreError(f"The store failed: {error}.", hint="Check the disk and the permissions of the store's folder.")

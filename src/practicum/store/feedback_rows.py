@@ -96,14 +96,15 @@ def append_event(connection: Any, event: FeedbackEvent) -> Feedback:
     if not known:
         if event.action == "give":
             connection.execute(
-                "INSERT INTO feedback_items (feedback_id, target_kind, target_id, form, source, created_at)"
-                " VALUES (?, ?, ?, ?, ?, ?)",
+                "INSERT INTO feedback_items (feedback_id, target_kind, target_id, form, source, principal, created_at)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (
                     feedback_id,
                     event.target_kind,
                     encode_text(event.target_id),
                     event.form,
                     encode_text(event.source),
+                    encode_text(event.source.partition("/")[0]),
                     event.at,
                 ),
             )
@@ -158,6 +159,7 @@ def select(
     for condition, value in (
         ("i.target_id = ?", None if target_id is None else encode_text(target_id)),
         ("i.source = ?", None if source is None else encode_text(source)),
+        ("i.principal = ?", None if principal is None else encode_text(principal)),
         ("e.at >= ?", since),
         (
             f"i.seq {'<' if newest_first else '>'} (SELECT seq FROM feedback_items WHERE feedback_id = ?)",
@@ -167,9 +169,6 @@ def select(
         if value is not None:
             where.append(condition)
             values.append(value)
-    if principal is not None:
-        where.append("(i.source = ? OR substr(i.source, 1, length(?)) = ?)")
-        values += [encode_text(principal), encode_text(principal + "/"), encode_text(principal + "/")]
     clause = f"WHERE {' AND '.join(where)}" if where else ""
     values.append(-1 if limit is None else limit)
     order = "DESC" if newest_first else "ASC"

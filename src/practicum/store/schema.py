@@ -43,10 +43,11 @@ CREATE INDEX calls_open ON calls (created_at) WHERE status = 'open';
 CREATE TABLE feedback_items (
   seq INTEGER PRIMARY KEY AUTOINCREMENT,
   feedback_id NOT NULL UNIQUE, target_kind TEXT NOT NULL, target_id NOT NULL,
-  form TEXT NOT NULL, source NOT NULL, created_at REAL NOT NULL
+  form TEXT NOT NULL, source NOT NULL, principal NOT NULL, created_at REAL NOT NULL
 );
 CREATE INDEX feedback_by_target ON feedback_items (target_id, target_kind, source);
 CREATE INDEX feedback_by_source ON feedback_items (source);
+CREATE INDEX feedback_by_principal ON feedback_items (principal);
 CREATE TABLE feedback_events (
   seq INTEGER PRIMARY KEY AUTOINCREMENT,
   event_id NOT NULL UNIQUE,

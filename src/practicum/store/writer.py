@@ -128,7 +128,7 @@ class Writer:
 
     def _write(self, batch: list[_Entry]) -> None:
         error = self._write_with_retries(batch, _RETRY_DELAYS_S)
-        if error is not None and len(batch) > 1:
+        if error is not None and len(batch) > 1 and not isinstance(error, apsw.BusyError):
             for entry in batch:
                 self._resolve([entry], self._write_with_retries([entry], ()))
         else:
@@ -142,7 +142,7 @@ class Writer:
                 self.counters.failed_commits += 1
                 self.counters.last_error = f"{type(error).__name__}: {error}"
                 self._disconnect()
-                if delay_s is None:
+                if delay_s is None or isinstance(error, apsw.BusyError):  # SQLite has waited long enough
                     return error
                 time.sleep(delay_s)
             except Exception as error:

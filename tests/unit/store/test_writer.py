@@ -244,3 +244,17 @@ def test_an_error_of_the_program_reaches_the_caller_and_the_writer_lives(tmp_pat
         store.crashpoint = None
         store.put_call(make_call("b")).result()
         assert [call.call_id for call in store.calls()] == ["b"]
+
+
+def test_a_process_that_holds_the_store_is_waited_for_once(tmp_path: Path) -> None:
+    attempts: list[int] = []
+
+    def held(connection: Any) -> None:
+        attempts.append(1)
+        raise apsw.BusyError("database is locked")
+
+    with open_store(tmp_path / "practicum.db") as store:
+        with pytest.raises(StoreError, match="Another process held the store"):
+            store._write(held).result()
+        assert len(attempts) == 1
+        store.put_call(make_call("a")).result()

@@ -165,7 +165,8 @@ tags: [lora, practicum]
 
 # A policy learned on the job
 
-LoRA adapter (rank {settings.rank}, alpha {settings.alpha:g}, all linear layers) over `{base_model}`, trained by Practicum.
+LoRA adapter (rank {settings.rank}, alpha {settings.alpha:g}, all linear layers) over `{base_model}`,
+trained by Practicum.
 {note}
 
 Load it with `peft.PeftModel.from_pretrained(base, folder)`, or serve it with any engine that takes peft adapters.

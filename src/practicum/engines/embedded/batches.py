@@ -126,7 +126,5 @@ def targets_of(rows: Sequence[Datum]) -> Targets:
         sampler_logprobs=torch.tensor(
             [unknown if value is None else value for row in logprobs for value in row], dtype=torch.float32
         ),
-        temperatures=torch.tensor(
-            [row.temperature for row in rows for _ in row.completion_ids], dtype=torch.float32
-        ),
+        temperatures=torch.tensor([row.temperature for row in rows for _ in row.completion_ids], dtype=torch.float32),
     )

@@ -71,7 +71,7 @@ def _invert(masses: torch.Tensor, uniforms: Sequence[float]) -> torch.Tensor:
 
 
 def _kept(masses: torch.Tensor, params: SamplingParams) -> torch.Tensor:
-    """Ids that top-k and top-p leave, most probable first. Sorts the whole vocabulary only if the head of it is short."""
+    """Ids that top-k and top-p leave, most probable first. Sorts the whole vocabulary only if its head falls short."""
     vocabulary = masses.shape[0]
     if params.top_k > 0:
         values, ids = masses.topk(min(params.top_k, vocabulary))

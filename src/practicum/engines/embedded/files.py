@@ -1,4 +1,4 @@
-"""Atomic folders: built beside their place, flushed to disk, renamed. A crash leaves the old one or none, never half."""
+"""Atomic folders: built beside their place, flushed to disk, renamed. A crash leaves none, never half of one."""
 
 from __future__ import annotations
 

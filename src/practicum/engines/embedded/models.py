@@ -57,8 +57,8 @@ def resolve(model_id: str, cache_dir: Path) -> Path:
         return folder
     if model_id.count("/") != 1 or model_id.startswith((".", "/", "~")):
         raise NotFound(
-            f"the model {model_id!r} is neither a known name ({', '.join(sorted(PACKAGED))}), nor a folder, nor a hub id.",
-            hint="A hub id has the form owner/name.",
+            f"the model {model_id!r} is neither a known name, nor a folder, nor a hub id.",
+            hint=f"Known names: {', '.join(sorted(PACKAGED))}. A hub id has the form owner/name.",
         )
     return _from_hub(model_id, cache_dir)
 

@@ -47,7 +47,7 @@ def evaluate(
     result = Objective(0.0, {}, torch.zeros_like(logits_NV), _logprobs(logits_NV, targets))
     sums: dict[str, float] = defaultdict(float)
     active_A = targets.weights.nonzero().squeeze(1)
-    for index in active_A.split(_SLICE):
+    for index in torch.split(active_A, _SLICE):
         part = targets.at(index)
         temperatures = part.temperatures[:, None]
         leaf = logits_NV[index].float().requires_grad_()

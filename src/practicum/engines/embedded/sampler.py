@@ -87,7 +87,11 @@ class EmbeddedSampler:
         """
         loop = asyncio.get_running_loop()
         events: asyncio.Queue[TokenChunk | Exception] = asyncio.Queue()
-        job = self._submit(request, lambda event: loop.call_soon_threadsafe(events.put_nowait, event) and None)
+
+        def hand_over(event: TokenChunk | Exception) -> None:
+            loop.call_soon_threadsafe(events.put_nowait, event)
+
+        job = self._submit(request, hand_over)
         try:
             while True:
                 event = await events.get()
@@ -107,12 +111,16 @@ class EmbeddedSampler:
         for request in requests:
             self._limit(request)
         events: queue.SimpleQueue[tuple[int, TokenChunk | Exception]] = queue.SimpleQueue()
+
+        def relay(index: int) -> Emit:
+            return lambda event: events.put((index, event))
+
         jobs: list[Generation] = []
         chunks: list[list[TokenChunk]] = [[] for _ in requests]
         errors: dict[int, Exception] = {}
         try:
             for index, request in enumerate(requests):
-                jobs.append(self._submit(request, lambda event, at=index: events.put((at, event)), bounded=False))
+                jobs.append(self._submit(request, relay(index), bounded=False))
             open_jobs = len(jobs)
             while open_jobs:
                 index, event = events.get()
@@ -240,5 +248,3 @@ def _kv_bytes_per_token(config: Any, dtype: torch.dtype) -> int:
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     return int(2 * config.num_hidden_layers * heads * size * dtype.itemsize)
-
-

@@ -155,7 +155,7 @@ class PolicyWeights:
             first, second = adapter.state.get(tensor_name(name, "A")), adapter.state.get(tensor_name(name, "B"))
             if first is None or second is None:
                 continue
-            effective = effective or bool(second.any()) and bool(first.any())
+            effective = effective or (bool(second.any()) and bool(first.any()))
             delta = (second.float() @ first.float()) * adapter.scaling
             merged = (module.weight.float() + delta.to(module.weight.device)).to(module.weight.dtype)
             module.weight = torch.nn.Parameter(merged, requires_grad=False)

@@ -1,0 +1,331 @@
+"""The Trainer seam over torch and LoRA on this machine: sums in, gradients accumulated, one optimizer.
+
+Every call carries a key and is atomic: a repeated key returns what the first call returned and changes nothing; a call
+that fails leaves gradients, weights and optimizer as they were. Order is strict: an optimizer step needs a backward
+before it. How rows are split into micro-batches changes memory, not the result.
+It must not know how a batch was made, nor when to train.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+
+from practicum.engines.embedded import models
+from practicum.engines.embedded.adapter import read_adapter, write_adapter
+from practicum.engines.embedded.batches import check_rows, micro_batches, targets_of, tokens_of
+from practicum.engines.embedded.checkpoint import read_checkpoint, write_checkpoint
+from practicum.engines.embedded.lora import AdapterName, LoraPolicy
+from practicum.engines.embedded.objectives import Objective, evaluate
+from practicum.engines.embedded.settings import DistillSettings, LoraSettings, TrainerSettings
+from practicum.engines.embedded.threads import apply_threads
+from practicum.errors import Conflict, EngineError, Unsupported
+from practicum.types.training import Capabilities, Checkpoint, Datum, ForwardBackward, LossName
+
+# Results of this many calls can be returned again; of older ones only the key is known, and repeating it is refused.
+_RESULTS_KEPT = 16
+_KEYS_KEPT = 4096
+_FROZEN: tuple[AdapterName, ...] = ("teacher", "reference")
+
+
+class EmbeddedTrainer:
+    """LoRA training of one base model. Satisfies `types.seams.Trainer`. Not thread-safe: one caller.
+
+    `yield_hook` is called between micro-batches, where a learner that shares the machine with serving can wait.
+    `base_name` goes into what is published, so that others can load it.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        lora: LoraSettings | None = None,
+        settings: TrainerSettings | None = None,
+        yield_hook: Callable[[], None] | None = None,
+        base_name: str = models.DEFAULT_MODEL,
+    ) -> None:
+        self._settings = settings or TrainerSettings()
+        self._lora = lora or LoraSettings()
+        self._yield = yield_hook
+        self._base_name = base_name
+        apply_threads(self._settings.threads)
+        self._model = model
+        self._context_length = models.context_length(model.config)
+        self._vocabulary = int(model.get_output_embeddings().weight.shape[0])
+        self._base_digest = _fingerprint(model)
+        self._policy = LoraPolicy(model, self._lora)
+        self._measures_kl = self._settings.distill.kl_coef > 0
+        self._begin()
+
+    def _begin(self) -> None:
+        parameters = list(self._policy.parameters().values())
+        for parameter in parameters:
+            parameter.grad = torch.zeros_like(parameter)
+        self._optimizer = torch.optim.AdamW(
+            parameters,
+            lr=0.0,
+            betas=self._settings.betas,
+            eps=self._settings.eps,
+            weight_decay=self._settings.weight_decay,
+            foreach=False,
+        )
+        self._step = 0
+        self._pending_tokens = 0
+        self._done: OrderedDict[str, tuple[str, Any]] = OrderedDict()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """All three losses, gradient clipping, teacher prompts."""
+        return Capabilities(losses=frozenset(get_args(LossName)), gradient_clip=True, teacher_prompts=True)
+
+    @property
+    def step(self) -> int:
+        """Optimizer steps since this policy was set."""
+        return self._step
+
+    @property
+    def scaling(self) -> float:
+        """Factor on B A: alpha / rank."""
+        return self._policy.scaling
+
+    def adapter_state(self) -> dict[str, torch.Tensor]:
+        """Copies of the policy's tensors, for `PolicyWeights.put`."""
+        state = self._policy.state()
+        assert state is not None
+        return state
+
+    def configure_distill(self, settings: DistillSettings) -> None:
+        """Change the divergence and the KL anchor's weight from the next call on."""
+        self._settings = replace(self._settings, distill=settings)
+        self._measures_kl = self._measures_kl or settings.kl_coef > 0
+
+    def set_policy(self, adapter_path: Path | None, *, digest: str | None = None) -> None:
+        """Start training from an adapter (None: from the base), with a fresh optimizer and no pending gradient.
+
+        Raises: CorruptArtifact; Unsupported if its rank or scaling differs from this trainer's.
+        """
+        self._policy.put("policy", self._read(adapter_path, digest))
+        self._begin()
+
+    def set_teacher(self, adapter_path: Path | None = None, *, base: bool = False, digest: str | None = None) -> None:
+        """Freeze the teacher: the policy as it is now, an adapter from disk, or (`base`) the model without adapter."""
+        if base:
+            self._policy.put("teacher", None)
+        else:
+            self._policy.put("teacher", self._read(adapter_path, digest) if adapter_path else self._policy.state())
+
+    def set_reference(self, adapter_path: Path | None, *, digest: str | None = None) -> None:
+        """Anchor and measure KL against an adapter (None: the base). From here on every result has `kl_sum`."""
+        self._policy.put("reference", self._read(adapter_path, digest))
+        self._measures_kl = True
+
+    def forward_backward(self, batch: Sequence[Datum], loss: LossName, *, key: str) -> ForwardBackward:
+        """Accumulate gradients of the summed loss over tokens of non-zero weight.
+
+        `sums` has, over those tokens: `entropy_sum`, `weight_sum`, `logprob_delta_sum`, `_max` and `_tokens` (against
+        the sampler, where known), `kl_sum` (exact KL to the reference, once there is one), `divergence_sum` (distill),
+        `masked_sum`, `capped_sum`, `ratio_sum` and `k3_sum` (policy_gradient).
+
+        Raises: Unsupported, RequestError, ContextOverflow, EngineError for a value that is not finite.
+        """
+        if loss not in self.capabilities.losses:
+            raise Unsupported(f"the embedded trainer has no loss {loss!r}; it has {sorted(self.capabilities.losses)}.")
+        content = f"{loss}:{_digest_of([asdict(row) for row in batch])}"
+        if (known := self._recall(key, content)) is not None:
+            return ForwardBackward(
+                **{**known, "logprobs": {row: tuple(values) for row, values in known["logprobs"].items()}}
+            )
+        check_rows(batch, loss, context_length=self._context_length, vocabulary=self._vocabulary)
+        parameters = self._policy.parameters()
+        before = {name: _grad(parameter).clone() for name, parameter in parameters.items()}
+        try:
+            result = self._accumulate(batch, loss)
+            if not all(bool(torch.isfinite(_grad(parameter)).all()) for parameter in parameters.values()):
+                raise EngineError("the gradient is not finite; this batch was left out.")
+        except BaseException:
+            for name, parameter in parameters.items():
+                parameter.grad = before[name]
+            raise
+        self._pending_tokens += result.tokens
+        self._remember(
+            key, content, {name: getattr(result, name) for name in ("loss_sum", "tokens", "sums", "logprobs")}
+        )
+        return result
+
+    def optim_step(self, *, learning_rate: float, key: str) -> dict[str, float]:
+        """Clip, apply and clear the accumulated gradients; returns `grad_norm` (before the clip) and `step`.
+
+        Raises: Conflict when there is no gradient to apply: nothing was accumulated, or all of it is zero.
+        """
+        content = f"optim_step:{learning_rate!r}"
+        if (known := self._recall(key, content)) is not None:
+            return dict(known)
+        if not 0 <= learning_rate < math.inf:
+            raise EngineError(f"the learning rate is {learning_rate}; it must be finite and 0 or more.")
+        gradients = [_grad(parameter) for parameter in self._policy.parameters().values()]
+        norm = float(torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(each) for each in gradients])))
+        if not self._pending_tokens or norm == 0:
+            raise Conflict(
+                "there is no gradient to apply: no token of non-zero weight was accumulated since the last step, "
+                "or every one of them gave zero.",
+                hint="Run forward_backward first, and skip the step of a batch without signal.",
+            )
+        clip = self._settings.grad_clip
+        if clip is not None and norm > clip:
+            for gradient in gradients:
+                gradient.mul_(clip / norm)
+        for group in self._optimizer.param_groups:
+            group["lr"] = learning_rate
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=False)
+        self._step += 1
+        self._pending_tokens = 0
+        result = {"grad_norm": norm, "step": float(self._step)}
+        self._remember(key, content, result)
+        return dict(result)
+
+    def save(self, folder: Path) -> Checkpoint:
+        """Write a resumable checkpoint, atomically: adapters, optimizer, pending gradient, RNG, keys, step."""
+        tensors: dict[str, torch.Tensor] = {"rng": torch.get_rng_state()}
+        for adapter in ("policy", *_FROZEN):
+            for name, tensor in (self._policy.state(adapter) or {}).items():
+                tensors[f"{adapter}/{name}"] = tensor
+        for name, parameter in self._policy.parameters().items():
+            tensors[f"grad/{name}"] = _grad(parameter).clone()
+            for part, value in self._optimizer.state.get(parameter, {}).items():
+                tensors[f"optimizer/{part}/{name}"] = value.clone()
+        state = {
+            "base": self._base_digest,
+            "lora": asdict(self._lora),
+            "step": self._step,
+            "pending_tokens": self._pending_tokens,
+            "measures_kl": self._measures_kl,
+            "done": [[key, content, result] for key, (content, result) in self._done.items()],
+        }
+        digest = write_checkpoint(folder, tensors, state)
+        return Checkpoint(path=str(folder), digest=digest, step=self._step)
+
+    def load(self, folder: Path) -> None:
+        """Restore a checkpoint whole; what follows is bit for bit what would have followed the save.
+
+        Raises: CorruptArtifact, with the trainer as it was; Conflict for another base model or other LoRA settings.
+        """
+        tensors, state = read_checkpoint(folder)
+        if state["base"] != self._base_digest or state["lora"] != asdict(self._lora):
+            raise Conflict(
+                f"the checkpoint {folder} belongs to another base model or other LoRA settings.",
+                hint="Resume with the configuration it was made with.",
+            )
+        groups: dict[str, dict[str, torch.Tensor]] = defaultdict(dict)
+        for name, tensor in tensors.items():
+            group, _, rest = name.partition("/")
+            groups[group][rest] = tensor
+        for adapter in ("policy", *_FROZEN):
+            if groups.get(adapter):
+                self._policy.check(groups[adapter])
+        for adapter in ("policy", *_FROZEN):
+            self._policy.put(adapter, groups.get(adapter))
+        self._begin()
+        for name, parameter in self._policy.parameters().items():
+            parameter.grad = groups["grad"][name].clone()
+            moments = {part: groups["optimizer"].get(f"{part}/{name}") for part in ("step", "exp_avg", "exp_avg_sq")}
+            if moments["step"] is not None:
+                self._optimizer.state[parameter] = {
+                    part: value.clone() for part, value in moments.items() if value is not None
+                }
+        torch.set_rng_state(groups["rng"][""])
+        self._step = state["step"]
+        self._pending_tokens = state["pending_tokens"]
+        self._measures_kl = state["measures_kl"]
+        self._done = OrderedDict((key, (content, result)) for key, content, result in state["done"])
+
+    def publish(self, folder: Path) -> str:
+        """Write the policy as a peft adapter with a model card, atomically; returns its digest."""
+        return write_adapter(folder, self.adapter_state(), self._lora, base_model=self._base_name)
+
+    def _accumulate(self, batch: Sequence[Datum], loss: LossName) -> ForwardBackward:
+        loss_sum, tokens = 0.0, 0
+        sums: dict[str, float] = {}
+        logprobs: dict[str, tuple[float, ...]] = {}
+        for number, rows in enumerate(micro_batches(batch, self._settings.micro_batch_tokens)):
+            if number and self._yield is not None:
+                self._yield()
+            objective = self._micro_batch(rows, loss)
+            if not math.isfinite(objective.loss_sum):
+                raise EngineError(f"the loss of rows {[row.row_id for row in rows]} is not finite; it was left out.")
+            loss_sum += objective.loss_sum
+            for name, value in objective.sums.items():
+                sums[name] = max(sums.get(name, 0.0), value) if name.endswith("_max") else sums.get(name, 0.0) + value
+            values = objective.logprobs.tolist()
+            for row in rows:
+                length = len(row.completion_ids)
+                logprobs[row.row_id], values = tuple(values[:length]), values[length:]
+                tokens += sum(weight != 0 for weight in row.weights)
+        return ForwardBackward(loss_sum=loss_sum, tokens=tokens, sums=sums, logprobs=logprobs)
+
+    def _micro_batch(self, rows: Sequence[Datum], loss: LossName) -> Objective:
+        tokens, targets = tokens_of(rows), targets_of(rows)
+        teacher = self._policy.frozen_logits("teacher", tokens_of(rows, teacher=True)) if loss == "distill" else None
+        reference = self._policy.frozen_logits("reference", tokens) if self._measures_kl else None
+        logits = self._policy.logits(tokens, recompute=tokens.ids_BT.numel() > self._settings.checkpoint_over_tokens)
+        objective = evaluate(loss, logits, targets, self._settings, teacher_NV=teacher, reference_NV=reference)
+        if bool((targets.weights != 0).any()):
+            torch.autograd.backward(logits, objective.gradient)
+        objective.gradient = torch.empty(0)
+        return objective
+
+    def _read(self, path: Path | None, digest: str | None) -> dict[str, torch.Tensor] | None:
+        if path is None:
+            return None
+        adapter = read_adapter(path, self._model, digest=digest)
+        if adapter.rank != self._lora.rank or adapter.scaling != self._lora.scaling:
+            raise Unsupported(
+                f"the adapter in {path} has rank {adapter.rank} and scaling {adapter.scaling:g}; this trainer has "
+                f"rank {self._lora.rank} and scaling {self._lora.scaling:g}.",
+                hint="Set the LoRA rank and alpha to the adapter's.",
+            )
+        return dict(adapter.state)
+
+    def _recall(self, key: str, content: str) -> Any:
+        if key not in self._done:
+            return None
+        known, result = self._done[key]
+        if known != content:
+            raise Conflict(f"the key {key!r} was used for another call.", hint="Give every call its own key.")
+        if result is None:
+            raise Conflict(f"the call with key {key!r} was made long ago; its result is no longer kept.")
+        return result
+
+    def _remember(self, key: str, content: str, result: Any) -> None:
+        self._done[key] = (content, json.loads(json.dumps(result)))
+        for old in list(self._done)[-_RESULTS_KEPT - 1 : -_RESULTS_KEPT]:
+            self._done[old] = (self._done[old][0], None)
+        while len(self._done) > _KEYS_KEPT:
+            self._done.popitem(last=False)
+
+
+def _grad(parameter: torch.nn.Parameter) -> torch.Tensor:
+    if parameter.grad is None:
+        parameter.grad = torch.zeros_like(parameter)
+    return parameter.grad
+
+
+def _digest_of(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def _fingerprint(model: Any) -> str:
+    """SHA-256 over names, shapes and the first values of the base's tensors: tells models apart, cheaply."""
+    total = hashlib.sha256()
+    for name, tensor in model.named_parameters():
+        head = tensor.detach().reshape(-1)[:64].float().contiguous().numpy().tobytes()
+        total.update(f"{name}:{tuple(tensor.shape)}:".encode() + head)
+    return total.hexdigest()

@@ -1,0 +1,80 @@
+"""From decoded text to what the caller gets: stop strings, then tool calls. Pure, and the same live and replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from practicum.dialects.request import ChatRequest
+from practicum.gateway.stops import StopMatcher
+from practicum.renderers import ToolCallParser
+from practicum.types.calls import ModelCall
+from practicum.types.messages import Message, ToolCall
+from practicum.types.tokens import FinishReason
+
+
+class AnswerText:
+    """One answer as it grows. `text` is all that was sampled, markup included; `message` is what the caller has.
+
+    Args:
+        request: what was asked: stop strings, tools on offer, and whether several calls are wanted.
+        call_id: names the tool calls.
+    """
+
+    def __init__(self, request: ChatRequest, call_id: str) -> None:
+        self.text = ""
+        self._content = ""
+        self._calls: list[ToolCall] = []
+        self._one_call = not request.parallel_tools
+        self._stops = StopMatcher(request.params.stop)
+        names = [tool.name for tool in request.tools] if request.parse_tools else []
+        suffix = call_id.rpartition("_")[2]
+        self._parser = ToolCallParser(names, lambda index: f"call_{suffix}_{index}") if names else None
+
+    @property
+    def message(self) -> Message:
+        """The assistant message, as the caller will replay it."""
+        return Message(role="assistant", content=self._content, tool_calls=tuple(self._calls))
+
+    @property
+    def enough(self) -> bool:
+        """Whether nothing that is sampled from here on could reach the caller."""
+        return self._stops.hit or (self._one_call and bool(self._calls))
+
+    def feed(self, text: str) -> list[str | ToolCall]:
+        """Pieces that have become certain with `text`."""
+        self.text += text
+        return self._parse(self._stops.feed(text))
+
+    def finish(self) -> list[str | ToolCall]:
+        """The last pieces."""
+        pieces = self._parse(self._stops.finish())
+        return pieces + (self._kept(self._parser.finish()) if self._parser is not None else [])
+
+    def finish_reason(self, sampled: FinishReason | None) -> FinishReason:
+        """The reason as the caller sees it, given the sampler's (None where the gateway ended the sampling)."""
+        reason = "stop" if sampled is None or self.enough else sampled
+        return "tool_calls" if reason == "stop" and self._calls else reason
+
+    def _parse(self, text: str) -> list[str | ToolCall]:
+        if not text:
+            return []
+        return self._kept([text] if self._parser is None else self._parser.feed(text))
+
+    def _kept(self, pieces: Sequence[str | ToolCall]) -> list[str | ToolCall]:
+        kept: list[str | ToolCall] = []
+        for piece in pieces:
+            if self._one_call and self._calls:
+                break
+            kept.append(piece)
+            if isinstance(piece, str):
+                self._content += piece
+            else:
+                self._calls.append(piece)
+        return kept
+
+
+def recorded_answer(call: ModelCall, request: ChatRequest) -> tuple[AnswerText, list[str | ToolCall]]:
+    """The answer of a call on record, and its pieces."""
+    answer = AnswerText(request, call.call_id)
+    pieces = answer.feed(call.text)
+    return answer, pieces + answer.finish()

@@ -1,0 +1,234 @@
+"""The chat-completions route: one request in, one answer out, recorded before its last byte.
+
+The first byte of a stream leaves with the first certain text, so an engine that fails before it answers with a status
+that harnesses retry. A caller who goes away, or stops reading, ends the generation; what was sampled stays on record.
+
+It must not know how ids are found or rendered (`prepare.py`) nor how tokens become text (`generation.py`).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+
+import anyio
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from practicum.capture.recorder import Recorder, Recording
+from practicum.dialects.openai_chat import AnswerBuilder
+from practicum.episodes.matching import extended_hash
+from practicum.errors import EngineError, PracticumError
+from practicum.gateway.answer import AnswerText, recorded_answer
+from practicum.gateway.auth import authenticate, check_scope
+from practicum.gateway.edge import url_session
+from practicum.gateway.engine_watch import EngineWatch
+from practicum.gateway.generation import Generation
+from practicum.gateway.idempotency import HEADER, CallById, InProgress, Slot, find_slot
+from practicum.gateway.model_names import ModelNames
+from practicum.gateway.prepare import Incoming, Prepared, Preparer
+from practicum.gateway.sinks import BodySink, CallerGone, StreamSink
+from practicum.gateway.swap import Swapper
+from practicum.gateway.timing import Timing
+from practicum.renderers import Renderer
+from practicum.types.calls import ModelCall
+from practicum.types.ids import new_id
+from practicum.types.principals import Principal
+from practicum.types.seams import Sampler
+from practicum.types.tokens import SampleRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatParts:
+    """What the route is made of."""
+
+    store: CallById
+    preparer: Preparer
+    recorder: Recorder
+    renderer: Renderer
+    sampler: Sampler
+    swapper: Swapper
+    names: ModelNames
+    watch: EngineWatch
+    timing: Timing
+    in_progress: InProgress
+
+
+class ChatRoute:
+    """Answers `POST /v1/chat/completions`."""
+
+    def __init__(self, parts: ChatParts) -> None:
+        self._parts = parts
+
+    async def __call__(self, request: Request) -> Response:
+        """Prepare the request; the response then samples. Raises errors of the tree before anything is sent."""
+        principal = await authenticate(request)
+        check_scope(principal, "sample")
+        parts = self._parts
+        incoming = Incoming(
+            raw=await request.body(),
+            headers={name.lower(): value for name, value in request.headers.items()},
+            url_session=url_session(request.scope),
+            principal=principal,
+        )
+        prepared = await run_in_threadpool(parts.preparer.prepare, incoming)
+        slot = Slot(call_id=new_id("call"), answered=None)
+        if key := incoming.headers.get(HEADER):
+            slot = await run_in_threadpool(find_slot, parts.store, principal.name, key, prepared.request.body)
+        if slot.answered is not None:
+            return ReplayResponse(parts, prepared, slot.answered)
+        policy = parts.swapper.current() if prepared.pinned is None else await parts.swapper.ensure(prepared.pinned)
+        call = _opened(prepared, principal, slot.call_id, policy.version, parts.names.of(policy.version))
+        return ChatResponse(parts, prepared, call)
+
+
+class ChatResponse(Response):
+    """Samples while it is being sent."""
+
+    def __init__(self, parts: ChatParts, prepared: Prepared, call: ModelCall) -> None:
+        super().__init__(status_code=200)
+        self._parts = parts
+        self._prepared = prepared
+        self._call = call
+        self._sink = _sink(parts, prepared, call)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, and stop when the caller disconnects."""
+        self._sink.send = send
+        failure: Exception | None = None
+        async with anyio.create_task_group() as group:
+
+            async def watch_caller() -> None:
+                while (await receive())["type"] != "http.disconnect":
+                    pass
+                group.cancel_scope.cancel()
+
+            group.start_soon(watch_caller)
+            try:
+                with self._parts.in_progress.hold(self._call.call_id):
+                    await self._answer()
+            except Exception as error:
+                failure = error
+            group.cancel_scope.cancel()
+        if failure is not None:
+            await self._report(failure)
+
+    async def _answer(self) -> None:
+        parts, prepared = self._parts, self._prepared
+        recording = await parts.recorder.begin(self._call)
+        answer = AnswerText(prepared.request, self._call.call_id)
+        generation = Generation(
+            parts.sampler,
+            parts.renderer.tokenizer,
+            parts.watch,
+            sample=self._sample(),
+            recording=recording,
+            answer=answer,
+            ping_s=parts.timing.ping_s,
+        )
+        try:
+            reason = await generation.run(self._sink)
+            await recording.complete(
+                text=answer.text,
+                finish_reason=reason,
+                history_hash=extended_hash(prepared.link.prompt_hash, answer.message),
+            )
+        except BaseException as error:
+            with anyio.CancelScope(shield=True):
+                await self._abandon(recording, answer.text, error)
+            raise
+        await self._sink.finish(answer.message, reason, recording.sampled, generation.tokens)
+
+    def _sample(self) -> SampleRequest:
+        return SampleRequest(
+            request_id=self._call.call_id,
+            prompt_ids=self._prepared.prompt_ids,
+            version=self._call.policy_version,
+            stop_ids=self._parts.renderer.stop_ids,
+            params=replace(self._prepared.request.params, max_tokens=self._prepared.max_tokens),
+        )
+
+    async def _abandon(self, recording: Recording, text: str, error: BaseException) -> None:
+        try:
+            if isinstance(error, CallerGone):
+                await recording.abandon("aborted", text=text, error="the caller stopped reading")
+            elif isinstance(error, Exception):
+                if isinstance(error, EngineError):
+                    self._parts.watch.failed()
+                reason = f"{error.code}: {error.message}" if isinstance(error, PracticumError) else "internal error"
+                await recording.abandon("failed", text=text, error=reason)
+            else:
+                await recording.abandon("aborted", text=text, error="the caller disconnected")
+        except PracticumError:  # counted and logged by the recorder; the first error is the one to report
+            return
+
+    async def _report(self, failure: Exception) -> None:
+        if isinstance(failure, CallerGone):
+            return
+        if isinstance(failure, PracticumError) and self._sink.started:
+            await self._sink.fail(failure)
+            return
+        raise failure
+
+
+class ReplayResponse(Response):
+    """Sends an answer that is on record once more."""
+
+    def __init__(self, parts: ChatParts, prepared: Prepared, call: ModelCall) -> None:
+        super().__init__(status_code=200)
+        self._prepared = prepared
+        self._call = call
+        self._sink = _sink(parts, prepared, call, (b"x-practicum-replayed", b"true"))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        self._sink.send = send
+        answer, pieces = recorded_answer(self._call, self._prepared.request)
+        for piece in pieces:
+            await self._sink.piece(piece, ())
+        reason = self._call.finish_reason or "stop"
+        await self._sink.finish(answer.message, reason, len(self._call.completion_ids), ())
+
+
+def _opened(prepared: Prepared, principal: Principal, call_id: str, version: int, model: str) -> ModelCall:
+    """The record of a call as it is opened."""
+    parent = prepared.link.parent
+    return ModelCall(
+        call_id=call_id,
+        session_id=prepared.session.session_id,
+        principal=principal.name,
+        kind=prepared.kind,
+        status="open",
+        created_at=time.time(),
+        policy_version=version,
+        model=model,
+        temperature=prepared.request.params.temperature,
+        request=prepared.request.body,
+        prompt_ids=prepared.prompt_ids,
+        parent_call_id=parent.call.call_id if parent else None,
+        episode_id=prepared.episode_id,
+        fork_reason=prepared.link.fork_reason,
+        prompt_hash=prepared.link.prompt_hash,
+    )
+
+
+def _sink(
+    parts: ChatParts, prepared: Prepared, call: ModelCall, *more_headers: tuple[bytes, bytes]
+) -> StreamSink | BodySink:
+    kind = StreamSink if prepared.request.stream else BodySink
+    return kind(
+        AnswerBuilder(call_id=call.call_id, model=call.model, created=int(call.created_at)),
+        [
+            (b"x-practicum-call-id", call.call_id.encode()),
+            (b"x-practicum-session-id", call.session_id.encode("latin-1", "replace")),
+            (b"x-practicum-session-source", prepared.session.source.encode()),
+            (b"x-practicum-version", str(call.policy_version).encode()),
+            *more_headers,
+        ],
+        prompt_tokens=len(call.prompt_ids),
+        logprobs=prepared.request.logprobs,
+        include_usage=prepared.request.include_usage,
+        write_timeout_s=parts.timing.write_timeout_s,
+    )

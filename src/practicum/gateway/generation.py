@@ -1,0 +1,147 @@
+"""One answer under way: sampled tokens to the record, to text, to a sink.
+
+Text leaves as soon as it is certain. Whatever the text becomes, the recorded ids are those that were sampled.
+
+Invariants: every sampled token is on record before any of its text leaves; leaving `run` by any way cancels the
+sampling. It must not know wire formats or the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import anyio
+from anyio.abc import ObjectReceiveStream, ObjectSendStream
+
+from practicum.capture.recorder import Recording
+from practicum.errors import EngineError
+from practicum.gateway.answer import AnswerText
+from practicum.gateway.engine_watch import EngineWatch
+from practicum.renderers import ChatTokenizer, IncrementalDecoder
+from practicum.types.messages import ToolCall
+from practicum.types.seams import Sampler
+from practicum.types.tokens import FinishReason, SampleRequest, TokenChunk
+
+_BUFFERED_CHUNKS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenText:
+    """A sampled token as callers who ask for logprobs see it."""
+
+    text: str
+    logprob: float | None
+
+
+class Sink(Protocol):
+    """Where the pieces of an answer go."""
+
+    async def piece(self, piece: str | ToolCall, tokens: Sequence[TokenText]) -> None:
+        """A piece of text or a call, with the tokens sampled since the last piece."""
+
+    async def idle(self) -> None:
+        """Nothing to send for a while."""
+
+
+class Generation:
+    """Runs one answer, once.
+
+    Args:
+        sampler: the engine.
+        tokenizer: turns ids into text.
+        watch: told of progress.
+        sample: what to sample.
+        recording: where every token goes first.
+        answer: what becomes of the text.
+        ping_s: seconds of silence after which the sink is told.
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        tokenizer: ChatTokenizer,
+        watch: EngineWatch,
+        *,
+        sample: SampleRequest,
+        recording: Recording,
+        answer: AnswerText,
+        ping_s: float,
+    ) -> None:
+        self.tokens: list[TokenText] = []
+        self._sampler = sampler
+        self._tokenizer = tokenizer
+        self._watch = watch
+        self._sample = sample
+        self._recording = recording
+        self._answer = answer
+        self._ping_s = ping_s
+        self._decoder = IncrementalDecoder(tokenizer)
+        self._failure: Exception | None = None
+        self._ended: FinishReason | None = None
+
+    async def run(self, sink: Sink) -> FinishReason:
+        """Sample until the end and hand out the pieces. Raises EngineError, and whatever the sink raises.
+
+        Tokens behind the last piece are left in `tokens`.
+        """
+        send, receive = anyio.create_memory_object_stream[TokenChunk](_BUFFERED_CHUNKS)
+        failure: Exception | None = None
+        with self._watch.answer():
+            async with anyio.create_task_group() as group, receive:
+                group.start_soon(self._pump, send)
+                try:
+                    await self._consume(receive, sink)
+                except Exception as error:
+                    failure = error
+                group.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+        return self._answer.finish_reason(self._ended)
+
+    async def _pump(self, send: ObjectSendStream[TokenChunk]) -> None:
+        chunks = self._sampler.sample(self._sample)
+        try:
+            async with send:
+                async for chunk in chunks:
+                    self._watch.progress()
+                    await send.send(chunk)
+        except anyio.BrokenResourceError:
+            pass
+        except Exception as error:
+            self._failure = error
+        finally:
+            close = getattr(chunks, "aclose", None)
+            if close is not None:
+                with anyio.CancelScope(shield=True):
+                    await close()
+
+    async def _consume(self, receive: ObjectReceiveStream[TokenChunk], sink: Sink) -> None:
+        while self._ended is None and not self._answer.enough:
+            chunk: TokenChunk | None = None
+            try:
+                with anyio.move_on_after(self._ping_s):
+                    chunk = await receive.receive()
+            except anyio.EndOfStream:
+                raise self._failure or EngineError("The engine ended an answer without a reason.") from None
+            if chunk is None:
+                self._watch.check()
+                await sink.idle()
+            else:
+                self._recording.add(chunk)
+                self._ended = chunk.finish_reason
+                await self._hand_out(self._answer.feed(self._text(chunk)), sink)
+        if not self._answer.enough:
+            await self._hand_out(self._answer.feed(self._decoder.finish()), sink)
+        await self._hand_out(self._answer.finish(), sink)
+
+    def _text(self, chunk: TokenChunk) -> str:
+        for token, logprob in zip(chunk.ids, chunk.logprobs, strict=True):
+            self.tokens.append(TokenText(text=self._tokenizer.decode([token]), logprob=logprob))
+        return self._decoder.feed([token for token in chunk.ids if token not in self._sample.stop_ids])
+
+    async def _hand_out(self, pieces: Sequence[str | ToolCall], sink: Sink) -> None:
+        for piece in pieces:
+            tokens, self.tokens = self.tokens, []
+            await sink.piece(piece, tokens)

@@ -1,0 +1,73 @@
+"""A request that is sent again with the same `Idempotency-Key` gets the same answer and makes no second record.
+
+The call's id is made of the principal and the key, so the store itself is the memory. An answer that was not delivered
+whole does not count: the next attempt samples anew, under an id of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from practicum.errors import Conflict
+from practicum.types.calls import ModelCall
+
+HEADER = "idempotency-key"
+_MOST_ATTEMPTS = 100
+
+
+class CallById(Protocol):
+    """What is read of a store."""
+
+    def get_call(self, call_id: str) -> ModelCall | None:
+        """The call with this id."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """The id for a keyed request, and the call to replay where its answer exists."""
+
+    call_id: str
+    answered: ModelCall | None
+
+
+def find_slot(store: CallById, principal: str, key: str, body: dict[str, Any]) -> Slot:
+    """Raises Conflict when the key was used for another request, or while the first one is being answered."""
+    for attempt in range(_MOST_ATTEMPTS):
+        digest = hashlib.sha256(f"{principal}\0{key}\0{attempt}".encode("utf-8", "surrogatepass")).hexdigest()
+        call_id = f"call_{digest[:26]}"
+        call = store.get_call(call_id)
+        if call is None:
+            return Slot(call_id=call_id, answered=None)
+        if call.request != body:
+            raise Conflict("This idempotency key was used for another request.", param=HEADER, code="key_reused")
+        if call.status == "open":
+            raise _in_progress()
+        if call.status == "complete":
+            return Slot(call_id=call_id, answered=call)
+    raise Conflict(f"The request failed {_MOST_ATTEMPTS} times under this idempotency key.", param=HEADER)
+
+
+class InProgress:
+    """Ids being answered in this process: two equal requests at the same moment find no record of each other."""
+
+    def __init__(self) -> None:
+        self._ids: set[str] = set()
+
+    @contextmanager
+    def hold(self, call_id: str) -> Iterator[None]:
+        """Around one answer. Raises Conflict while another holds the id."""
+        if call_id in self._ids:
+            raise _in_progress()
+        self._ids.add(call_id)
+        try:
+            yield
+        finally:
+            self._ids.discard(call_id)
+
+
+def _in_progress() -> Conflict:
+    return Conflict("The first request with this idempotency key is being answered.", param=HEADER, code="in_progress")

@@ -1,0 +1,251 @@
+"""The maths of the losses, by enumeration on small vocabularies and against hand-computed numbers.
+
+Pins: k1/k2/k3 as losses (H0); tail bucket unbiased at equality, truncation not (H1); the sampled-token gradient is the
+full reverse-KL gradient (H2); limits and symmetry of the JSD (H3); what is detached (H4); the importance weight is 1 on
+policy (H5); rejection keeps the denominator (H6); weight 0 is exactly zero (L2, L8); no overflow (L6); the ratio moves
+with the policy (L7).
+"""
+
+import math
+
+import pytest
+import torch
+
+from practicum.algorithms import losses
+
+V = 6
+
+
+@pytest.fixture
+def logits() -> torch.Tensor:
+    return torch.tensor([[0.3, -1.2, 0.8, 0.1, -0.4, 2.0]], requires_grad=True)
+
+
+@pytest.fixture
+def other() -> torch.Tensor:
+    return torch.tensor([[1.0, 0.2, -0.5, 0.7, 0.0, -1.0]])
+
+
+def _gradient(value: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+    return torch.autograd.grad(value, at)[0]
+
+
+def _expected_gradient(logits, term) -> torch.Tensor:
+    """Gradient of sum_y sg[pi(y)] term(log pi(y), y): what sampling y ~ pi would average to."""
+    logp = torch.log_softmax(logits, -1)[0]
+    return _gradient((logp.exp().detach() * torch.stack([term(logp[y], y) for y in range(V)])).sum(), logits)
+
+
+def test_k1_k2_k3_as_losses_have_zero_reverse_and_forward_kl_gradients(logits, other):
+    ref = torch.log_softmax(other, -1)[0]
+    reverse = _gradient(losses.full_kl(logits, other).sum(), logits)
+    forward = _gradient(losses.full_kl(other, logits).sum(), logits)
+    for estimator, expected in (
+        (losses.k1, torch.zeros_like(reverse)),
+        (losses.k2, reverse),
+        (losses.k3, forward),
+    ):
+        found = _expected_gradient(logits, lambda logp, y, estimator=estimator: estimator(logp, ref[y]))
+        torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
+
+
+def test_estimators_average_to_the_kl(logits, other):
+    logp, ref = torch.log_softmax(logits, -1)[0], torch.log_softmax(other, -1)[0]
+    exact = losses.full_kl(logits, other)[0]
+    for estimator in (losses.k1, losses.k3):
+        torch.testing.assert_close((logp.exp() * estimator(logp, ref)).sum(), exact)
+    assert (losses.k3(logp, ref) >= 0).all()
+
+
+@pytest.mark.parametrize("kind", ["reverse_kl", "forward_kl", "jsd"])
+def test_at_equality_the_tail_bucket_has_no_gradient(kind, logits):
+    same = logits.detach()
+    for top_k in (0, 2, 3):
+        value = losses.divergence(logits, same, kind=kind, top_k=top_k)
+        torch.testing.assert_close(value, torch.zeros(1), atol=1e-6, rtol=0)
+        assert _gradient(value.sum(), logits).abs().max() < 1e-6
+
+
+def test_at_equality_plain_truncation_has_a_gradient(logits):
+    value = losses.divergence(logits, logits.detach(), kind="reverse_kl", top_k=2, tail=False)
+    assert _gradient(value.sum(), logits).abs().max() > 0.05
+
+
+def test_top_k_with_tail_is_a_lower_bound_that_becomes_exact(logits, other):
+    full = losses.divergence(logits, other)
+    values = [losses.divergence(logits, other, top_k=k) for k in range(1, V + 1)]
+    assert all(value <= full + 1e-6 for value in values)
+    torch.testing.assert_close(values[-1], full)
+    # K = V - 1: the tail bucket holds one entry, so nothing is lost.
+    torch.testing.assert_close(values[-2], full)
+
+
+def test_top_k_takes_the_students_ids(logits, other):
+    p, q = torch.softmax(logits, -1)[0], torch.softmax(other, -1)[0]
+    best = int(p.argmax())
+    expected = p[best] * (p[best] / q[best]).log() + (1 - p[best]) * ((1 - p[best]) / (1 - q[best])).log()
+    torch.testing.assert_close(losses.divergence(logits, other, top_k=1)[0], expected)
+
+
+def test_the_sampled_token_gradient_is_the_reverse_kl_gradient(logits, other):
+    logq = torch.log_softmax(other, -1)[0]
+    expected = _gradient(losses.divergence(logits, other, kind="reverse_kl").sum(), logits)
+
+    def term(logp, y):
+        return -losses.sampled_advantage(logp, logq[y]) * logp
+
+    torch.testing.assert_close(_expected_gradient(logits, term), expected, atol=1e-6, rtol=1e-5)
+
+
+def test_kl_against_hand_computed_numbers():
+    p = torch.log(torch.tensor([[0.5, 0.5]]))
+    q = torch.log(torch.tensor([[0.25, 0.75]]))
+    forward = 0.25 * math.log(0.5) + 0.75 * math.log(1.5)
+    reverse = 0.5 * math.log(2) + 0.5 * math.log(2 / 3)
+    assert losses.divergence(p, q, kind="reverse_kl").item() == pytest.approx(reverse, abs=1e-6)
+    assert losses.divergence(p, q, kind="forward_kl").item() == pytest.approx(forward, abs=1e-6)
+    assert losses.full_kl(p, q).item() == pytest.approx(reverse, abs=1e-6)
+    assert losses.entropy(p).item() == pytest.approx(math.log(2))
+
+
+def test_jsd_limits_and_symmetry(logits, other):
+    wide, wide_other = logits.double(), other.double()
+    reverse = losses.divergence(wide, wide_other, kind="reverse_kl")
+    forward = losses.divergence(wide, wide_other, kind="forward_kl")
+    small = 1e-3
+    near_forward = losses.divergence(wide, wide_other, kind="jsd", alpha=small) / small
+    near_reverse = losses.divergence(wide, wide_other, kind="jsd", alpha=1 - small) / small
+    torch.testing.assert_close(near_forward, forward, rtol=1e-2, atol=1e-3)
+    torch.testing.assert_close(near_reverse, reverse, rtol=1e-2, atol=1e-3)
+    one, two = (
+        losses.divergence(a, b, kind="jsd", alpha=0.5) for a, b in ((logits, other), (other, logits.detach()))
+    )
+    torch.testing.assert_close(one, two)
+    assert one.item() <= math.log(2)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.0, -0.5])
+def test_jsd_refuses_its_ends(alpha, logits, other):
+    with pytest.raises(ValueError, match="forward_kl"):
+        losses.divergence(logits, other, kind="jsd", alpha=alpha)
+
+
+def test_teacher_ratio_advantage_and_weights_carry_no_gradient(logits):
+    teacher = torch.zeros(1, V, requires_grad=True)
+    weights = torch.ones(1, requires_grad=True)
+    losses.distill(logits, teacher, weights, kind="jsd", top_k=2)[0].backward()
+    assert teacher.grad is None and weights.grad is None
+    logprob = losses.token_logprobs(logits, torch.tensor([2]))
+    mu, advantage = (torch.full((1,), -1.0, requires_grad=True) for _ in range(2))
+    assert not losses.ratio(logprob, mu).requires_grad
+    assert not losses.sampled_advantage(logprob, mu).requires_grad
+    losses.policy_gradient(logprob, mu, advantage, weights)[0].backward()
+    assert mu.grad is None and advantage.grad is None and weights.grad is None
+
+
+def test_on_policy_the_importance_weight_is_one():
+    logp = torch.tensor([-0.5, -1.5, -3.0], requires_grad=True)
+    advantage, weights = torch.tensor([1.0, -2.0, 0.5]), torch.tensor([0.2, 0.3, 0.5])
+    loss, figures = losses.policy_gradient(logp, logp.detach(), advantage, weights)
+    assert loss.item() == pytest.approx(-(0.2 * 1 * -0.5 + 0.3 * -2 * -1.5 + 0.5 * 0.5 * -3.0))
+    torch.testing.assert_close(_gradient(loss, logp), -(weights * advantage))
+    assert figures["ratio"].item() == pytest.approx(3.0)
+    assert figures["masked"].item() == figures["capped"].item() == figures["k3"].item() == 0
+
+
+def test_ratio_cap_and_negative_scale_by_hand():
+    logp = torch.log(torch.tensor([0.30, 0.06, 0.10])).requires_grad_()
+    mu = torch.log(torch.tensor([0.15, 0.01, 0.20]))
+    advantage, weights = torch.tensor([1.0, 1.0, -1.0]), torch.ones(3)
+    loss, figures = losses.policy_gradient(logp, mu, advantage, weights, ratio_cap=2.0, negative_scale=0.5)
+    # Ratios 2, 6 (capped to 2) and 0.5; the negative is halved.
+    torch.testing.assert_close(_gradient(loss, logp), torch.tensor([-2.0, -2.0, 0.25]))
+    assert figures["capped"].item() == 1
+
+
+def test_trust_mask_by_hand():
+    mu = torch.log(torch.tensor([0.3, 0.3, 0.6, 0.6, 0.3]))
+    pi = torch.log(torch.tensor([0.51, 0.49, 0.39, 0.41, 0.9]))
+    advantage = torch.tensor([1.0, 1.0, -1.0, -1.0, -1.0])
+    # Up by more than .2 with A > 0, down by more than .2 with A < 0: done. Up with A < 0: still to be pushed down.
+    assert losses.trust_mask(pi, mu, advantage).tolist() == [False, True, False, True, True]
+    assert losses.trust_mask(pi, mu, advantage, above=0.3, below=0.1).tolist() == [True, True, False, False, True]
+
+
+def test_a_rejected_token_does_not_change_the_others():
+    logp = torch.log(torch.tensor([0.9, 0.3])).requires_grad_()
+    mu = torch.log(torch.tensor([0.3, 0.3]))
+    weights = torch.tensor([0.5, 0.5])
+    loss, figures = losses.policy_gradient(logp, mu, torch.ones(2), weights)
+    torch.testing.assert_close(_gradient(loss, logp), torch.tensor([0.0, -0.5]))
+    assert figures["masked"].item() == 1
+
+
+def test_the_ratio_is_not_one_for_ever():
+    mu = torch.tensor([-2.0])
+    values = [losses.ratio(torch.tensor([logp]), mu).item() for logp in (-2.0, -1.9, -1.5)]
+    assert values == pytest.approx([1.0, math.exp(0.1), math.exp(0.5)])
+
+
+@pytest.mark.parametrize("gap", [1e3, -1e3, 1e30, float("inf"), float("-inf")])
+def test_exponents_never_overflow(gap):
+    logp = torch.tensor([-1.0], requires_grad=True)
+    mu = torch.tensor([-1.0 - gap])
+    assert math.isfinite(losses.ratio(logp, mu).item())
+    loss, figures = losses.policy_gradient(logp, mu, torch.ones(1), torch.ones(1))
+    assert torch.isfinite(loss) and torch.isfinite(_gradient(loss, logp)).all()
+    assert all(torch.isfinite(value) for value in figures.values())
+    assert torch.isfinite(losses.k3(logp, mu)).all()
+
+
+def test_an_impossible_token_of_the_teacher_counts_as_nothing_where_the_student_never_goes():
+    student = torch.tensor([[0.0, 0.0, float("-inf")]], requires_grad=True)
+    teacher = torch.tensor([[0.0, 0.0, float("-inf")]])
+    value = losses.divergence(student, teacher)
+    assert value.item() == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+def test_weight_zero_is_exactly_zero(bad):
+    logp = torch.tensor([-1.0, bad], requires_grad=True)
+    weights = torch.tensor([1.0, 0.0])
+    loss = losses.cross_entropy(logp, weights)
+    assert loss.item() == 1.0
+    assert _gradient(loss, logp).tolist() == [-1.0, 0.0]
+    loss, _ = losses.policy_gradient(logp, torch.tensor([-1.0, bad]), torch.tensor([1.0, bad]), weights)
+    assert _gradient(loss, logp).tolist() == [-1.0, 0.0]
+
+
+def test_all_masked_is_zero_and_finite(logits, other):
+    nothing = torch.zeros(1)
+    logp = losses.token_logprobs(logits, torch.tensor([0]))
+    for loss in (
+        losses.cross_entropy(logp, nothing),
+        losses.policy_gradient(logp, logp.detach(), torch.ones(1), nothing)[0],
+        losses.distill(logits, other, nothing)[0],
+    ):
+        assert loss.item() == 0
+        assert _gradient(loss, logits).abs().max() == 0
+        logp = losses.token_logprobs(logits, torch.tensor([0]))
+
+
+def test_a_clipped_divergence_keeps_its_direction(logits, other):
+    value = losses.divergence(logits, other)
+    whole = _gradient(value.sum(), logits)
+    clipped = losses.clip_divergence(losses.divergence(logits, other), 0.1)
+    assert clipped.item() == pytest.approx(0.1)
+    torch.testing.assert_close(_gradient(clipped.sum(), logits), whole * (0.1 / value.item()))
+    torch.testing.assert_close(losses.clip_divergence(value, 100.0), value)
+    assert losses.clip_divergence(value, None) is value
+
+
+def test_sums_do_not_depend_on_the_split():
+    generator = torch.Generator().manual_seed(0)
+    logp = -torch.rand(1000, generator=generator)
+    weights = torch.full((1000,), 1e-3)
+    whole = losses.cross_entropy(logp, weights)
+    parts = sum(losses.cross_entropy(logp[a:b], weights[a:b]) for a, b in ((0, 100), (100, 1000)))
+    torch.testing.assert_close(whole, parts)
+    # 100 tokens at 0.5 and 900 at 0.3 are 0.32, however they are split.
+    mixed = torch.cat([torch.full((100,), -0.5), torch.full((900,), -0.3)])
+    assert losses.cross_entropy(mixed, weights).item() == pytest.approx(0.32)
