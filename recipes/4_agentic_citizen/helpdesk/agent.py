@@ -42,7 +42,7 @@ def answer(client: OpenAI, model: str, message: dict[str, Any]) -> dict[str, Any
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="practicum")
-    parser.add_argument("--parallel", type=int, default=16, help="conversations at a time")
+    parser.add_argument("--parallel", type=int, default=32, help="conversations at a time")
     options = parser.parse_args()
     messages = [json.loads(line) for line in sys.stdin if line.strip()]
     client = OpenAI(timeout=600, max_retries=2)

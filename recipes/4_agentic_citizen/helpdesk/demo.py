@@ -264,7 +264,7 @@ def main() -> None:
         learned = office.learn()
         console.print(f"Gate: {learned['verdict']}. {learned['reason']}")
         wanted = learned["decision"]["version"] if learned["verdict"] == "promote" else 0
-        while office.ready().get("version") != wanted:
+        while office.ready().get("serving_version") != wanted:
             time.sleep(0.2)
         console.rule("The second day")
         after = office.agent(held_out, f"The same held-out messages, version {wanted}")

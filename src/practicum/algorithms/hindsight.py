@@ -2,8 +2,10 @@
 
 For a prompt x with comment f, the student samples y ~ pi(. | x) and both score the same tokens:
 
-    q_t  = softmax over the vocabulary of  log pi_T(. | x, f, y_<t)          T: the frozen teacher
-    L    = (1 / N) sum_rows u_row sum_t m_t D(pi(. | x, y_<t) || q_t)         N: completion tokens of the step
+    log q_t = log pi_T(. | x, f, y_<t) + c (log pi_T(. | x, f, y_<t) - log pi_T(. | x, y_<t))  + const
+    L       = (1 / N) sum_rows u_row sum_t m_t D(pi(. | x, y_<t) || q_t)
+
+T is the frozen teacher, c the contrast, N the completion tokens of the step.
 
 Shapes: y: [T]; x and the teacher's prompt differ in length, the completion's ids are shared exactly. Sources: Aligning
 language models from user interactions (arXiv 2603.12273), SDPO (arXiv 2601.20802), context distillation (arXiv
@@ -12,16 +14,19 @@ language models from user interactions (arXiv 2603.12273), SDPO (arXiv 2601.2080
 Deviations:
 1. Whole distributions, not sampled tokens, since the teacher is the same model and its logits are at hand; the
    divergence, top-k and clip are the trainer's settings.
-2. The teacher is frozen when the phase begins; with a live teacher the target would move with the student.
+2. The teacher is frozen for a round over the prompts and then moves to the student; with a live teacher the target
+   would move with every step.
 3. The first `skip_tokens` of a completion are masked: there the teacher mostly disagrees on how to address the comment.
-4. Rows are drawn afresh from the student for prompts that were served (on-policy); served tokens are trained by
-   `served_rows`, with a truncated importance weight.
+4. The contrast c exaggerates what reading the comment changes. A small model half-heeds a comment; measured on the
+   default model, c = 1 lifts the teacher's share of brief answers from .45 to .77 where c = 0 leaves it.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
 from practicum.algorithms.cloning import epoch_order
 from practicum.types.local import Completion, LocalPolicy
@@ -55,14 +60,18 @@ def with_hindsight(messages: Sequence[Message], comments: Sequence[str], answer:
 
 
 class Hindsight:
-    """Batches of fresh answers to commented prompts, each with its teacher prompt.
+    """One round over commented prompts: fresh answers to all of them, each with its teacher prompt, in minibatches.
+
+    The answers of a round are drawn together, when its first step asks for them, and kept in `pool_file`, so that a
+    run resumed inside the round trains on the same ones.
 
     Args:
         lessons: the commented prompts.
         policy: samples version `student`, which `refresh` brings to the trainer's current weights.
+        pool_file: where this round's answers are kept.
         stop_ids: end a completion.
-        batch: prompts a step; `seed` makes draws and order repeatable.
-        repetition: tells whether an answer's ids loop, for the guard.
+        batch: rows a step; `seed` makes draws and order repeatable and differs from round to round.
+        max_tokens: length at which an answer is cut for training; what follows it is not needed to learn from it.
     """
 
     def __init__(
@@ -72,11 +81,12 @@ class Hindsight:
         policy: LocalPolicy,
         student: int,
         refresh: Callable[[], None],
+        pool_file: Path,
         stop_ids: tuple[int, ...],
         batch: int,
         seed: int,
-        skip_tokens: int = 0,
-        samples: int = 1,
+        skip_tokens: int,
+        max_tokens: int,
     ) -> None:
         if not lessons:
             raise ValueError("no commented prompts to learn from")
@@ -84,40 +94,55 @@ class Hindsight:
         self._policy = policy
         self._student = student
         self._refresh = refresh
+        self._pool_file = pool_file
         self._stop_ids = stop_ids
         self._batch = batch
         self._seed = seed
         self._skip = skip_tokens
-        self._samples = samples
+        self._max_tokens = max_tokens
+        self._pool: list[Completion] = []
 
     def batch(self, step: int) -> Batch:
-        """Sample the step's answers with the current weights and pair each with its teacher prompt."""
+        """The rows of one step; the first one samples the round."""
+        sampled = 0
+        if not self._pool:
+            sampled = self._fill()
         picks = epoch_order(len(self._lessons), self._batch, step, self._seed)
-        lessons = [self._lessons[index] for index in picks for _ in range(self._samples)]
-        self._refresh()
-        completions = self._policy.generate(
-            [self._request(lesson, step, place) for place, lesson in enumerate(lessons)]
-        )
-        rows = fresh_rows(lessons, completions, self._skip)
-        lengths = [len(completion.ids) for completion in completions]
-        looping = [loops(completion.ids) for completion in completions]
+        lessons, answers = [self._lessons[i] for i in picks], [self._pool[i] for i in picks]
         return Batch(
-            streams=(Stream(loss="distill", rows=rows),),
-            sampled_tokens=sum(lengths),
+            streams=(Stream(loss="distill", rows=fresh_rows(lessons, answers, self._skip)),),
+            sampled_tokens=sampled,
+            on_policy=step == 0,
             facts={
-                "fresh_length": sum(lengths) / len(lengths),
-                "fresh_repetition": sum(looping) / len(looping),
-                "fresh_ended": sum(c.finish_reason == "stop" for c in completions) / len(completions),
+                "fresh_length": sum(len(answer.ids) for answer in answers) / len(answers),
+                "fresh_repetition": sum(loops(answer.ids) for answer in answers) / len(answers),
+                "fresh_ended": sum(answer.finish_reason == "stop" for answer in answers) / len(answers),
             },
         )
 
-    def _request(self, lesson: Lesson, step: int, place: int) -> SampleRequest:
+    def _fill(self) -> int:
+        """Read the round's answers, or draw and keep them; how many tokens were drawn."""
+        if self._pool_file.exists():
+            self._pool = [
+                Completion(**{**row, "ids": tuple(row["ids"]), "logprobs": tuple(row["logprobs"])})
+                for row in json.loads(self._pool_file.read_text("utf-8"))
+            ]
+            return 0
+        self._refresh()
+        self._pool = self._policy.generate([self._request(lesson, i) for i, lesson in enumerate(self._lessons)])
+        fresh = self._pool_file.with_suffix(".new")
+        fresh.write_text(json.dumps([asdict(answer) for answer in self._pool]), encoding="utf-8")
+        fresh.rename(self._pool_file)
+        return sum(len(answer.ids) for answer in self._pool)
+
+    def _request(self, lesson: Lesson, place: int) -> SampleRequest:
+        room = min(self._max_tokens, lesson.params.max_tokens)
         return SampleRequest(
-            request_id=f"fresh-{step}-{place}",
+            request_id=f"fresh-{place}",
             prompt_ids=lesson.prompt_ids,
             version=self._student,
             stop_ids=self._stop_ids,
-            params=replace(lesson.params, stop=(), seed=(self._seed * 1_000_003 + step) * 1_009 + place),
+            params=replace(lesson.params, stop=(), max_tokens=room, seed=self._seed * 1_000_003 + place),
         )
 
 

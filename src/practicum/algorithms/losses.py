@@ -200,6 +200,16 @@ def distill(
     return loss, divergence_N.detach()
 
 
+def contrasted(told_NV: torch.Tensor, untold_NV: torch.Tensor, contrast: float) -> torch.Tensor:
+    """Logits of a teacher whose reading of its prompt is exaggerated: told + contrast (told - untold), `[N, V]`.
+
+    Both are the same policy at the same completion tokens, with and without what it was told. 0 leaves it as it is;
+    where being told changes nothing, neither does the contrast. Source: the contrastive form of classifier-free
+    guidance for language models (arXiv 2306.17806).
+    """
+    return told_NV + contrast * (told_NV - untold_NV)
+
+
 def sampled_advantage(
     logprobs_N: torch.Tensor, teacher_logprobs_N: torch.Tensor, *, clip: float | None = None
 ) -> torch.Tensor:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from practicum.cli.wiring import ConfigOption, HomeOption, SetOption
+
+if TYPE_CHECKING:
+    from practicum.store import Store
 
 
 def serve(
@@ -27,36 +30,58 @@ def serve(
 ) -> None:
     """Serve the live policy at an OpenAI-compatible endpoint and record every call."""
     from practicum.cli import wiring
+    from practicum.feedback import Ledger
+    from practicum.feedback.routes import router
+    from practicum.gateway import authenticate, create_app
+    from practicum.gateway.server import check_host, run
 
     chosen = wiring.overrides(sets, home, model__id=model, server__host=host, server__port=port)
+    if learn and "model.threads" not in chosen:
+        chosen["model.threads"] = "1"  # the other core is the learner's
     resolved = wiring.settings(config, chosen)
+    check_host(resolved.server.host, allow_remote=allow_remote)
     with wiring.opened(resolved) as (store, registry):
         _first_key(store)
-        from practicum.feedback import Ledger, router
-        from practicum.gateway import Gateway
-        from practicum.gateway.server import run
-
-        background = _background(resolved, config, chosen) if learn else ()
-        gateway = Gateway.assemble(
-            config=resolved,
-            store=store,
-            registry=registry,
-            sampler=wiring.sampler(resolved),
-            renderer=wiring.renderer(resolved),
+        app = create_app(
+            resolved,
+            store,
+            registry,
+            wiring.sampler(resolved),
+            wiring.renderer(resolved),
+            routers=[router(Ledger(store, resolved.feedback.max_comment_chars), authenticate)],
         )
-        gateway.include(router(Ledger(store, resolved.feedback.max_comment_chars), gateway.authenticate))
-        run(gateway.app, resolved.server, allow_remote=allow_remote, background=background)
+        watch = []
+        if learn:
+            from practicum.live.background import Watcher
+
+            watch.append(Watcher(store, _same(config, chosen), every=resolved.learn.every_feedback).run)
+        run(
+            app,
+            resolved.server,
+            allow_remote=allow_remote,
+            background=watch,
+            started=lambda bound: _announce(resolved.server.host, bound, resolved.model.id),
+        )
 
 
-def _first_key(store: object) -> None:
+def _first_key(store: Store) -> None:
     """A store without keys gets one, printed once: there is no default secret."""
-    from practicum.store import Store, create_key
+    from practicum.store import create_key
 
-    assert isinstance(store, Store)
     if not store.keys():
         plaintext = create_key(store, "owner", {"sample", "feedback", "admin"})
-        print(f"Your key (shown once, for the agent and for feedback): {plaintext}", file=sys.stderr)
+        print(f"Your key (shown once; for the agent and for feedback): {plaintext}", file=sys.stderr)
 
 
-def _background(resolved: object, config: Path | None, chosen: dict[str, str]) -> tuple[object, ...]:
-    raise NotImplementedError
+def _announce(host: str, port: int, model: str) -> None:
+    address = f"[{host}]" if ":" in host else host
+    print(f"Serving {model} at http://{address}:{port}/v1", file=sys.stderr, flush=True)
+
+
+def _same(config: Path | None, chosen: dict[str, str]) -> list[str]:
+    """Arguments that give a learner in another process the server's configuration."""
+    arguments = ["--config", str(config)] if config is not None else []
+    for key, value in chosen.items():
+        if not key.startswith(("server.", "model.threads")):
+            arguments += ["--set", f"{key}={value}"]
+    return arguments

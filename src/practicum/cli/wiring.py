@@ -67,10 +67,12 @@ def is_scripted(model_id: str) -> bool:
 
 def model_folder(config: Config) -> Path:
     """The local folder of the configured model, made from the installed package the first time."""
-    from practicum.config import default_cache_dir
+    from practicum.engines.embedded.threads import configure_threads
+
+    configure_threads(config.model.threads)  # before anything imports torch
     from practicum.engines.embedded import models
 
-    return models.resolve(config.model.id, config.model.cache_dir or default_cache_dir())
+    return models.resolve(config.model.id, config.model.cache_path)
 
 
 def renderer(config: Config) -> Renderer:
@@ -89,9 +91,18 @@ def sampler(config: Config) -> Sampler:
         from practicum.engines.scripted import ScriptedSampler
 
         return ScriptedSampler.from_spec(config.model.id)
-    from practicum.engines.embedded import serving_sampler
+    folder = model_folder(config)
+    from practicum.engines.embedded import models
+    from practicum.engines.embedded.sampler import EmbeddedSampler
+    from practicum.engines.embedded.settings import SamplerSettings
 
-    return serving_sampler(model_folder(config), config.model)
+    model, _ = models.load(folder)
+    settings = SamplerSettings(
+        threads=config.model.threads,
+        max_slots=config.model.max_batch,
+        context_length=config.model.context_length,
+    )
+    return EmbeddedSampler(model, settings=settings)
 
 
 def workbench(config: Config) -> Workbench:
@@ -100,9 +111,10 @@ def workbench(config: Config) -> Workbench:
 
     if is_scripted(config.model.id):
         raise UsageError("A scripted model cannot learn.", hint="Set model.id to a real model.")
+    folder = model_folder(config)
     from practicum.engines.embedded.workbench import EmbeddedWorkbench
 
-    return EmbeddedWorkbench(model_folder(config), config.model, config.learn)
+    return EmbeddedWorkbench(folder, config.model, config.learn)
 
 
 def graders(config: Config) -> Mapping[str, Grader]:

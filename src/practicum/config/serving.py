@@ -34,7 +34,7 @@ class ModelConfig(Section):
     id: str = Field(default="smollm2-135m-instruct", min_length=1)
     cache_dir: Path | None = None
     threads: int = Field(default=0, ge=0)
-    max_batch: int = Field(default=16, gt=0)
+    max_batch: int = Field(default=32, gt=0)
     context_length: int | None = Field(default=None, gt=0)
 
     @property

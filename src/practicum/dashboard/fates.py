@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from practicum.dashboard.records import Fate, Item
+from practicum.types.calls import ModelCall
 from practicum.types.feedback import Feedback
 from practicum.types.manifests import Entry, EntryUse, Exclusion, Manifest
 
@@ -21,6 +22,9 @@ class FeedbackSource(Protocol):
 
     def get_feedback(self, feedback_id: str) -> Feedback | None:
         """The current state of an item."""
+
+    def get_call(self, call_id: str) -> ModelCall | None:
+        """The call with this id."""
 
 
 def fates(
@@ -42,6 +46,7 @@ def fates(
 
 
 def _of_entry(entry: Entry, records: FeedbackSource, losses: set[str], trained: bool, until: float) -> Iterator[Item]:
+    call = records.get_call(entry.call_id) if entry.use == "clone" else None
     for feedback_id in entry.feedback_ids:
         found = records.get_feedback(feedback_id)
         alone = entry.text if len(entry.feedback_ids) == 1 else ""
@@ -55,6 +60,7 @@ def _of_entry(entry: Entry, records: FeedbackSource, losses: set[str], trained: 
             use=entry.use,
             call_id=entry.call_id,
             later=_later(found, until),
+            served=call.text if call and not (found and found.retracted) else "",
         )
 
 

@@ -26,8 +26,12 @@ MOST_BYTES = 5_000_000
 # Characters of one text before it is cut: the first that keeps the page under its size is taken.
 _TEXT_LIMITS = (12_000, 3_000, 600)
 
+# Pairs that stand open; the others are folded, those that got worse under their own heading.
+_PAIRS_OPEN = 4
+_WORSE_OPEN = 8
+
 _CHARTS = (
-    ("Loss", "summed weighted loss of a step", lambda name: name.endswith("/loss")),
+    ("Loss", "weighted sum of a step", lambda name: name.endswith("/loss")),
     ("Distance to the starting policy", "KL, nats per token", lambda name: name.endswith("/kl")),
     ("Length of fresh answers", "tokens", lambda name: name == "fresh_length"),
 )
@@ -71,18 +75,24 @@ def _render(report: Report, text_limit: int) -> str:
     environment = _environment()
     css = _css()
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
-    shown = [report.pairs[index] for index in report.shown]
-    hidden = [p for i, p in enumerate(report.pairs) if p.kind == "worse" and i not in report.shown]
-    return environment.get_template("report.html").render(
+    chosen = [report.pairs[index] for index in report.shown]
+    worse = [pair for pair in report.pairs if pair.kind == "worse"]
+    others = [pair for pair in chosen if pair.kind != "worse"]
+    first, more = voices.first_few(voices.voices(report.items))
+    return environment.get_template(
+        "report.html"
+    ).render(
         report=report,
         css=Markup(css),  # ours, from the package
         policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
         text_limit=text_limit,
-        voices=voices.voices(report.items),
+        voices=first,
+        more_voices=more,
         forms=voices.forms(report.items),
         reasons=voices.reasons(report.items),
-        shown=shown,
-        hidden_worse=hidden,
+        pairs=others[:_PAIRS_OPEN] + worse[:_WORSE_OPEN],
+        more_worse=worse[_WORSE_OPEN:],
+        more_pairs=others[_PAIRS_OPEN:],
         kinds=_kinds(report),
         rates_plot=svg.rates_plot(report.rates) if report.rates else None,
         gate_bars=[svg.gate_bar(check, f"gate-{index}") for index, check in enumerate(report.checks)],
@@ -109,9 +119,7 @@ def _charts(log: Sequence[Mapping[str, Any]]) -> list[Markup]:
             for line in svg.series_of(log, wanted)
         ]
         if series:
-            charts.append(
-                svg.curves(series, title=title, unit=f"{title}: {unit}", chart_id=f"curve-{index}", marks=marks)
-            )
+            charts.append(svg.curves(series, title=title, unit=unit, chart_id=f"curve-{index}", marks=marks))
     return charts
 
 

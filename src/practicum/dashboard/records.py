@@ -48,7 +48,8 @@ class Item:
 
     `text` is what was read of it: the words, or the value. It is empty where its author has withdrawn it. `at` is when
     it was given (UTC seconds; None where it is not on record). `reason` explains an exclusion. `later` says what its
-    author has done since the run looked: a run never changes, feedback does.
+    author has done since the run looked: a run never changes, feedback does. `served` is the answer that a correction
+    is about.
     """
 
     feedback_id: str
@@ -61,6 +62,7 @@ class Item:
     call_id: str = ""
     reason: str = ""
     later: Literal["", "edited", "retracted"] = ""
+    served: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -102,8 +102,8 @@ def curves(
     low, high = (min([0.0, *known]), max([0.0, *known])) if known else (0.0, 1.0)
     high = high if high > low else low + 1.0
     legend = 18 * len(series) if len(series) > 1 else 0
-    top, tall = 40 + legend, 130
-    parts = [_text("0", 14, unit, "start", "axis")]
+    top, tall = 66 + legend, 130
+    parts = [_text("0", 14, title, "start", "name"), _text("100", 14, unit, "end", "axis")]
     for index, line in enumerate(series if legend else ()):
         colour, dash, cls = _SERIES[index % len(_SERIES)]
         row = 32 + 18 * index
@@ -121,10 +121,11 @@ def curves(
         y = top + tall * (1 - (value - low) / (high - low))
         parts.append(_line("0", "100", y, y, cls="grid", stroke=_GREY, opacity=0.35))
         parts.append(_text("0", y - 3, f"{value:.3g}", "start", "tick"))
-    for step, name in sorted((marks or {}).items()):
-        x = _step_across(step, length)
-        parts.append(_line(x, x, top - 4, top + tall, cls="bound", stroke=_GREY, dash="3 3"))
-        parts.append(_text(x, top - 10, one_line(name, 24), _anchor(x), "tick"))
+    for place, (step, name) in enumerate(sorted((marks or {}).items())):
+        x, level = _step_across(step, length), top - 19 - 15 * (place % 2)
+        if step:
+            parts.append(_line(x, x, level + 3, top + tall, cls="bound", stroke=_GREY, dash="3 3"))
+        parts.append(_text(x, level, one_line(name, 24), _anchor(x), "tick"))
     if not known:
         parts.append(_text("50", top + tall / 2, "no figures on record", "middle", "tick"))
     parts += [

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -18,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from practicum.dashboard.records import Pair, Rate, Report
-from practicum.dashboard.voices import reasons, voices
+from practicum.dashboard.voices import Voice, first_few, reasons, voices
 from practicum.dashboard.wording import (
     PAIRS,
     STATES,
@@ -37,15 +38,14 @@ from practicum.dashboard.wording import (
 WIDTH = 100
 _TONES = {"promoted": "bold blue", "refused": "bold yellow", "stopped": "bold yellow", "unfinished": "bold"}
 _PAIRS_SHOWN = 3
-_VOICES_SHOWN = 5
 
 
 def show(report: Report, console: Console | None = None) -> None:
     """Print the report to `console`, by default to standard output."""
-    console = console or Console(highlight=False, emoji=False, markup=False)
-    width = min(WIDTH, console.width) if console.is_terminal else WIDTH
+    if console is None:
+        console = Console(width=None if sys.stdout.isatty() else WIDTH)
     with console.capture() as captured:
-        console.print(_body(report), width=width, crop=False, markup=False, emoji=False, highlight=False)
+        console.print(_body(report), width=min(WIDTH, console.width), crop=False, highlight=False)
     text = "\n".join(line.rstrip() for line in captured.get().split("\n"))
     console.file.write(text.encode(console.encoding, "backslashreplace").decode(console.encoding))
     console.file.flush()
@@ -126,13 +126,25 @@ def _rate_row(rate: Rate) -> tuple[str, str, str, str]:
 
 def _voices(report: Report) -> Table | None:
     found = voices(report.items)
+    first, _ = first_few(found)
     rows: list[Sequence[str | Text]] = [
-        (f"{voice.times}×", one_line(voice.text, 110), one_line(", ".join(w for w, _ in voice.fates), 60))
-        for voice in found[:_VOICES_SHOWN]
+        (f"{voice.times}×", one_line(_said(voice), 110), one_line(", ".join(w for w, _ in voice.fates), 60))
+        for voice in first
     ]
-    if len(found) > _VOICES_SHOWN:
-        rows.append(("", Text(f"and {plural(len(found) - _VOICES_SHOWN, 'more text')}", style="dim"), ""))
+    if len(found) > len(first):
+        rows.append(("", Text(f"and {plural(len(found) - len(first), 'more text')}", style="dim"), ""))
     return _grid(rows) if rows else None
+
+
+def _said(voice: Voice) -> str:
+    """The words; of a correction only what it changed, where that is known."""
+    changed = [(kind, words.strip()) for kind, words in voice.changes if kind != "same"]
+    signs = {"new": "added", "gone": "removed"}
+    return (
+        "corrected answer; " + "; ".join(f"{signs[kind]}: {words}" for kind, words in changed)
+        if changed
+        else voice.text
+    )
 
 
 def _pairs(report: Report) -> Group | None:
@@ -151,8 +163,8 @@ def _pairs(report: Report) -> Group | None:
 
 def _pair(pair: Pair) -> RenderableType:
     symbol, word = PAIRS[pair.kind]
-    lost = f" (lost: {', '.join(rule_name(name) for name in pair.lost)})" if pair.lost else ""
-    head = Text(f"{symbol} {word}{one_line(lost, 60)}", style="yellow" if pair.kind == "worse" else "blue")
+    lost = f"(lost: {', '.join(rule_name(name) for name in pair.lost)})" if pair.lost else ""
+    head = Text(f"{symbol} {word} {one_line(lost, 60)}", style="yellow" if pair.kind == "worse" else "blue")
     rows = [("question", pair.question), ("asked", pair.asked), ("before", pair.before), ("after", pair.after)]
     return Group(head, _grid([(Text(name, style="dim"), one_line(text, 170)) for name, text in rows if text]))
 

@@ -30,7 +30,7 @@ def sentence(
     ends = {
         "promoted": f"so {who} went live: every gate line held",
         "refused": f"but {who} was refused: {why_refused(checks, decision)}",
-        "stopped": f"but training stopped itself and nothing was released: {one_line(reason, 240).rstrip('.')}",
+        "stopped": f"but training stopped itself before a version was made: {one_line(reason, 240).rstrip('.')}",
         "unfinished": f"and the run has not finished: its last finished step is {last_step or 'none'}",
     }
     if state == "promoted" and not all(line.passed for line in checks):

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from practicum.dashboard.diff import Change, word_diff
 from practicum.dashboard.records import Item
 from practicum.dashboard.wording import fate_words
 from practicum.types.feedback import FeedbackForm
@@ -23,15 +24,33 @@ class Voice:
     fates: tuple[tuple[str, int], ...]
     items: tuple[Item, ...]
 
+    @property
+    def left_out(self) -> bool:
+        """Whether every item of it was."""
+        return all(item.fate == "excluded" for item in self.items)
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """What a correction changed in the served answer."""
+        return word_diff(self.items[0].served, self.text) if self.items[0].served else ()
+
 
 def voices(items: Sequence[Item]) -> tuple[Voice, ...]:
-    """Comments before corrections, those that most often say the same first; withdrawn words are not repeated."""
+    """Comments, then corrections, then what was left out; the most repeated first. Withdrawn words are not repeated."""
     grouped: dict[tuple[FeedbackForm, str], list[Item]] = {}
     for item in items:
         if item.form in ("comment", "correction") and item.text.strip():
             grouped.setdefault((item.form, " ".join(item.text.split())), []).append(item)
     found = [_voice(form, group) for (form, _), group in grouped.items()]
-    return tuple(sorted(found, key=lambda voice: (voice.form != "comment", -voice.times)))
+    return tuple(sorted(found, key=lambda voice: (voice.left_out, voice.form != "comment", -voice.times)))
+
+
+def first_few(found: Sequence[Voice], comments: int = 5, corrections: int = 2) -> tuple[list[Voice], list[Voice]]:
+    """The voices to show at once, some of each form, and the others."""
+    heard = [voice for voice in found if not voice.left_out]
+    first = [voice for voice in heard if voice.form == "comment"][:comments]
+    first += [voice for voice in heard if voice.form == "correction"][:corrections]
+    return first, [voice for voice in found if voice not in first]
 
 
 def _voice(form: FeedbackForm, group: Sequence[Item]) -> Voice:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
-from practicum.algorithms.cloning import Cloning, Demonstration
+from practicum.algorithms.cloning import Cloning, Demonstration, emphasis, epoch_order
 from practicum.algorithms.hindsight import Hindsight, Lesson
 from practicum.config import Config
 from practicum.errors import GuardTripped
 from practicum.live.prompts import PromptBook
-from practicum.live.workbench import STUDENT, Workbench
+from practicum.live.workbench import Workbench
 from practicum.store import Store
 from practicum.trainer.guards import Guards
 from practicum.trainer.loop import Outcome, Phase, Run
 from practicum.types.calls import ModelCall
+from practicum.types.local import STUDENT
 from practicum.types.manifests import Entry, Manifest
 from practicum.types.policies import PolicyVersion
 from practicum.types.training import Progress
@@ -39,7 +41,8 @@ class Learner:
     def train(self, manifest: Manifest, folder: Path, progress: Progress) -> Outcome:
         """Train or resume in `folder`. Raises GuardTripped if a guard stops the run or nothing is there to learn."""
         self._bench.start_from(self._live)
-        phases = self.phases(manifest)
+        folder.mkdir(parents=True, exist_ok=True)
+        phases = self.phases(manifest, folder)
         if not phases:
             raise GuardTripped(
                 "No comment and no corrected answer is left to learn from in this window.",
@@ -49,11 +52,10 @@ class Learner:
         run = Run(self._bench.trainer, phases, folder, guards=guards, checkpoint_every=self._settings.checkpoint_every)
         return run.train(progress=progress)
 
-    def phases(self, manifest: Manifest) -> list[Phase]:
+    def phases(self, manifest: Manifest, folder: Path) -> list[Phase]:
         """Phases in order; one without entries, or without epochs, is left out."""
         settings, phases = self._settings, []
         demonstrations = [self._demonstration(entry) for entry in manifest.select("clone", "train")]
-        lessons = [self._lesson(entry) for entry in manifest.select("hindsight", "train")]
         if demonstrations and settings.clone_epochs:
             phases.append(
                 Phase(
@@ -61,35 +63,45 @@ class Learner:
                     source=Cloning(demonstrations, batch=settings.clone_batch, seed=settings.seed),
                     steps=_steps(settings.clone_epochs, len(demonstrations), settings.clone_batch),
                     learning_rate=settings.clone_learning_rate,
+                    fresh_optimizer=True,
                 )
             )
-        if lessons and settings.hindsight_epochs:
-            source = Hindsight(
+        entries = manifest.select("hindsight", "train")
+        for turn in range(settings.hindsight_rounds if entries else 0):
+            picked = epoch_order(len(entries), settings.hindsight_prompts, turn, settings.seed)
+            phases.append(self._round(turn, [self._lesson(entries[index]) for index in picked], folder))
+        return phases
+
+    def _round(self, turn: int, lessons: Sequence[Lesson], folder: Path) -> Phase:
+        settings = self._settings
+        return Phase(
+            name=f"comments, round {turn + 1}",
+            source=Hindsight(
                 lessons,
                 policy=self._bench.policy,
                 student=STUDENT,
                 refresh=self._bench.refresh,
+                pool_file=folder / f"answers-{turn + 1}.json",
                 stop_ids=self._prompts.stop_ids,
                 batch=settings.hindsight_batch,
-                seed=settings.seed,
+                seed=settings.seed * 1_009 + turn,
                 skip_tokens=settings.skip_tokens,
-            )
-            phases.append(
-                Phase(
-                    name="comments",
-                    source=source,
-                    steps=_steps(settings.hindsight_epochs, len(lessons), settings.hindsight_batch),
-                    learning_rate=settings.hindsight_learning_rate,
-                    fresh_teacher=True,
-                )
-            )
-        return phases
+                max_tokens=settings.hindsight_max_tokens,
+            ),
+            steps=_steps(1, len(lessons), settings.hindsight_batch),
+            learning_rate=settings.hindsight_learning_rate,
+            fresh_teacher=True,
+            fresh_optimizer=turn == 0,
+        )
 
     def _demonstration(self, entry: Entry) -> Demonstration:
+        call = self._call(entry)
+        answer_ids = self._prompts.answer_ids(entry.text)
         return Demonstration(
             row_id=entry.call_id,
-            prompt_ids=self._call(entry).prompt_ids,
-            answer_ids=self._prompts.answer_ids(entry.text),
+            prompt_ids=call.prompt_ids,
+            answer_ids=answer_ids,
+            emphasis=emphasis(answer_ids, call.completion_ids, self._settings.clone_kept_weight),
             weight=entry.weight,
         )
 

@@ -8,8 +8,6 @@ from practicum.types.local import LocalPolicy
 from practicum.types.policies import PolicyVersion
 from practicum.types.seams import Trainer
 
-# The version under which the weights in training are sampled; never served, never recorded as a call's.
-STUDENT = -1
 
 
 class Workbench(Protocol):

@@ -21,8 +21,9 @@ from practicum.errors import ConfigError
 from practicum.types.seams import Tokenizer
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-# A character is at most four bytes: so many tokens without a whole one are not a character in the making.
-_MOST_HELD_TOKENS = 8
+# A character has at most four bytes, so an unfinished one shows as at most three U+FFFD.
+_LONGEST_OPEN_END = 3
+_CONTEXT_TOKENS = 8
 
 
 class ChatTokenizer(Tokenizer, Protocol):
@@ -191,37 +192,39 @@ class HubTokenizer:
 class IncrementalDecoder:
     """Ids in, text out, as early as the text is certain.
 
-    Decodes only a short window: the tokens of the last emission give a decoder that looks at its neighbours the left
-    context it needs. Text that ends in U+FFFD may be an unfinished character and is held back.
+    Decodes only a short window: the tokens before it give a decoder that looks at its neighbours the left context it
+    needs. The last characters that decode to U+FFFD may be one in the making and are held back.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._context: list[int] = []
-        self._held: list[int] = []
+        self._window: list[int] = []
+        self._emitted = 0
 
     def feed(self, ids: Sequence[int]) -> str:
         """Text that has become certain with `ids`."""
-        self._held.extend(ids)
-        if not self._held:
-            return ""
-        text = self._new_text()
-        if text.endswith("�") and len(self._held) <= _MOST_HELD_TOKENS:
-            return ""
-        # A window that ends inside a character would shift the next difference, so it gives no context.
-        self._context = [] if text.endswith("�") else self._held[-_MOST_HELD_TOKENS:]
-        self._held = []
-        return text
+        self._window.extend(ids)
+        text = self._window_text()
+        open_end = len(text) - len(text.rstrip("�"))
+        certain = text[: len(text) - min(open_end, _LONGEST_OPEN_END)]
+        out = certain[self._emitted :]
+        self._emitted = max(self._emitted, len(certain))
+        if not open_end:
+            self._context, self._window, self._emitted = self._window[-_CONTEXT_TOKENS:], [], 0
+        return out
 
     def finish(self) -> str:
         """The text still held back, with U+FFFD for what stayed incomplete."""
-        text = self._new_text() if self._held else ""
-        self._context, self._held = [], []
-        return text
+        out = self._window_text()[self._emitted :]
+        self._context, self._window, self._emitted = [], [], 0
+        return out
 
-    def _new_text(self) -> str:
+    def _window_text(self) -> str:
+        if not self._window:
+            return ""
         before = self._tokenizer.decode(self._context) if self._context else ""
-        return self._tokenizer.decode(self._context + self._held)[len(before) :]
+        return self._tokenizer.decode(self._context + self._window)[len(before) :]
 
 
 def _read_json(path: Path) -> dict[str, Any]:

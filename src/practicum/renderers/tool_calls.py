@@ -94,7 +94,7 @@ class ToolCallParser:
         except (ValueError, KeyError, RecursionError):
             return None
         arguments = members.get("arguments", "{}")
-        if name not in self._names or not arguments.startswith("{"):
+        if not isinstance(name, str) or name not in self._names or not arguments.startswith("{"):
             return None
         call = ToolCall(id=self._call_id(self._calls), name=name, arguments=arguments)
         self._calls += 1

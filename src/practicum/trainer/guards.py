@@ -36,7 +36,12 @@ class Guards:
         self._above(log, "policy_gradient/kl", self.max_kl, "nats per token away from the starting policy")
         self._above(log, "fresh_length", self.max_length, "tokens is what a fresh answer has come to")
         self._above(log, "fresh_repetition", self.max_repetition, "of the fresh answers repeat themselves")
-        self._above(log, "logprob_gap", self.max_logprob_gap, "nats between the sampler's logprobs and the trainer's")
+        gap = log[-1].get("logprob_gap", 0.0) if log else 0.0
+        if not gap <= self.max_logprob_gap:
+            raise GuardTripped(
+                f"The sampler's logprobs and the trainer's differ by {gap:.2g} nats on the same weights.",
+                hint="They do not hold the same policy; nothing was released.",
+            )
         length = self._mean(log, "fresh_length")
         if length is not None and length < self.min_length:
             raise GuardTripped(f"A fresh answer has come down to {length:.1f} tokens, below {self.min_length:.1f}.")

@@ -31,21 +31,22 @@ class RowSource(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """`steps` steps over `source` at `learning_rate` (decayed linearly to a tenth over the phase if `decay`).
+    """`steps` steps over `source` at `learning_rate`, of which the first takes half.
 
     `fresh_teacher`: the policy as it stands when the phase begins becomes the frozen teacher of its rows.
+    `fresh_optimizer`: the optimizer forgets the phase before, whose gradients had another scale.
     """
 
     name: str
     source: RowSource
     steps: int
     learning_rate: float
-    decay: bool = True
     fresh_teacher: bool = False
+    fresh_optimizer: bool = False
 
     def rate(self, step: int) -> float:
         """Learning rate of step `step`."""
-        return self.learning_rate * (1.0 - 0.9 * step / max(1, self.steps)) if self.decay else self.learning_rate
+        return self.learning_rate / 2 if step == 0 and self.fresh_optimizer else self.learning_rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,11 +92,13 @@ class Run:
         return self._outcome()
 
     def _run_phase(self, index: int, phase: Phase, first: int, progress: Progress | None) -> None:
+        start = self._folder / f"phase-{index}"
+        if first == 0 and not start.exists():
+            self._trainer.publish(start)
+        if first == 0 and phase.fresh_optimizer:
+            self._trainer.set_policy(start)
         if phase.fresh_teacher:
-            teacher = self._folder / f"teacher-{index}-{phase.name}"
-            if not teacher.exists():
-                self._trainer.publish(teacher)
-            self._trainer.set_teacher(teacher)
+            self._trainer.set_teacher(start)
         for step in range(first, phase.steps):
             figures = self._step(index, phase, step)
             self._log.append(figures)
@@ -123,7 +126,8 @@ class Run:
         figures.update(self._trainer.optim_step(learning_rate=phase.rate(step), key=key))
         figures["step"] = step
         figures.update(_summed(results))
-        figures["logprob_gap"] = _logprob_gap(results)
+        if batch.on_policy:
+            figures["logprob_gap"] = _logprob_gap(results)
         return figures | {"sample_s": sampled_s, "train_s": time.monotonic() - began - sampled_s}
 
     def _checkpoint(self) -> None:
@@ -189,14 +193,15 @@ def _summed(results: Sequence[tuple[Stream, ForwardBackward]]) -> dict[str, floa
 
 
 def _logprob_gap(results: Sequence[tuple[Stream, ForwardBackward]]) -> float:
-    """Mean |sampler logprob - recomputed logprob| over rows sampled by the current weights; 0 where there are none.
+    """Mean |sampler logprob - recomputed logprob| over the rows' tokens whose sampler logprob is known, in nats.
 
     The standing alarm for a sampler and a trainer that do not hold the same policy.
     """
-    gaps: list[float] = []
-    for stream, result in results:
-        for row in stream.rows:
-            if stream.loss == "distill" and row.logprobs is not None and row.row_id in result.logprobs:
-                recomputed = result.logprobs[row.row_id]
-                gaps += [abs(a - b) for a, b in zip(row.logprobs, recomputed, strict=True) if a is not None]
+    gaps = [
+        abs(sampled - recomputed)
+        for stream, result in results
+        for row in stream.rows
+        for sampled, recomputed in zip(row.logprobs or (), result.logprobs[row.row_id], strict=False)
+        if sampled is not None
+    ]
     return sum(gaps) / len(gaps) if gaps else 0.0

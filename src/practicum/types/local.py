@@ -8,6 +8,9 @@ from typing import Protocol
 
 from practicum.types.tokens import FinishReason, SampleRequest
 
+# The version under which weights in training are sampled; it is never served and never recorded as a call's.
+STUDENT = -1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:

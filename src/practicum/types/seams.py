@@ -63,6 +63,9 @@ class Trainer(Protocol):
     def optim_step(self, *, learning_rate: float, key: str) -> dict[str, float]:
         """Apply and clear the accumulated gradients; returns `grad_norm` and `step`."""
 
+    def set_policy(self, adapter: Path | None) -> None:
+        """Start training from an adapter folder (None: from the base model) with a fresh optimizer."""
+
     def set_teacher(self, adapter: Path | None) -> None:
         """Freeze the policy of an adapter folder (None: the base model) as the teacher of `distill` rows."""
 

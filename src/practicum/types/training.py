@@ -55,10 +55,14 @@ class Stream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """The rows of one step. `sampled_tokens` were drawn freshly for it; `facts` are figures to log beside the step."""
+    """The rows of one step. `sampled_tokens` were drawn freshly for it; `facts` are figures to log beside the step.
+
+    `on_policy`: the trainer's current weights sampled the rows, so their logprobs must be what it recomputes.
+    """
 
     streams: Sequence[Stream]
     sampled_tokens: int = 0
+    on_policy: bool = False
     facts: Mapping[str, float] = field(default_factory=dict)
 
 

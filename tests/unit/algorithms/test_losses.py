@@ -218,15 +218,14 @@ def test_weight_zero_is_exactly_zero(bad):
 
 def test_all_masked_is_zero_and_finite(logits, other):
     nothing = torch.zeros(1)
-    logp = losses.token_logprobs(logits, torch.tensor([0]))
-    for loss in (
-        losses.cross_entropy(logp, nothing),
-        losses.policy_gradient(logp, logp.detach(), torch.ones(1), nothing)[0],
-        losses.distill(logits, other, nothing)[0],
+    for make in (
+        lambda logp: losses.cross_entropy(logp, nothing),
+        lambda logp: losses.policy_gradient(logp, logp.detach(), torch.ones(1), nothing)[0],
+        lambda logp: losses.distill(logits, other, nothing)[0],
     ):
+        loss = make(losses.token_logprobs(logits, torch.tensor([0])))
         assert loss.item() == 0
         assert _gradient(loss, logits).abs().max() == 0
-        logp = losses.token_logprobs(logits, torch.tensor([0]))
 
 
 def test_a_clipped_divergence_keeps_its_direction(logits, other):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from practicum.algorithms.cloning import Cloning, Demonstration, epoch_order
+from practicum.algorithms.cloning import Cloning, Demonstration, emphasis, epoch_order
 from practicum.algorithms.hindsight import Lesson, fresh_rows, loops, with_hindsight
 from practicum.types.local import Completion
 from practicum.types.messages import Message
@@ -21,10 +21,18 @@ def test_a_batch_larger_than_the_data_takes_each_row_once() -> None:
 
 
 def test_cloning_weights_sum_to_one() -> None:
-    demos = [Demonstration(row_id=str(n), prompt_ids=(1,), answer_ids=(2,) * (n + 1)) for n in range(4)]
+    demos = [
+        Demonstration(row_id=str(n), prompt_ids=(1,), answer_ids=(2,) * (n + 1), emphasis=(0.3,) * n + (1.0,))
+        for n in range(4)
+    ]
     (stream,) = Cloning(demos, batch=4, seed=0).batch(0).streams
     assert sum(sum(row.weights) for row in stream.rows) == pytest.approx(1.0)
     assert stream.loss == "cross_entropy"
+
+
+def test_what_the_person_changed_counts_more_than_what_was_left() -> None:
+    assert emphasis((1, 2, 3, 9, 8, 0), (1, 2, 3, 4, 0), 0.3) == (0.3, 0.3, 0.3, 1.0, 1.0, 0.3)
+    assert emphasis((1, 2), (7,), 0.3) == (1.0, 1.0)
 
 
 def test_fresh_rows_mask_the_first_tokens_and_keep_the_normaliser() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from practicum.evals.stats import proportion
 from practicum.policies import Registry
 from practicum.store import Store, open_store
+from practicum.types.calls import ModelCall
 from practicum.types.feedback import FeedbackEvent
 from practicum.types.manifests import Entry, Exclusion, Manifest
 from practicum.types.policies import Decision, GateCheck
@@ -52,6 +53,7 @@ class Scene:
         split: str = "train",
         excluded: str = "",
         use: str | None = None,
+        served: str = LOREM,
     ) -> str:
         """Give feedback and put it in the manifest; returns its id."""
         number = len(self.entries) + len(self.excluded)
@@ -60,6 +62,7 @@ class Scene:
         if excluded:
             self.excluded.append(Exclusion(item_id=feedback_id, source=source, reason=excluded))
             return feedback_id
+        self.serve(f"call_{number:04d}", served)
         teaches = use or {"comment": "hindsight", "correction": "clone"}.get(form, "polarity")
         self.entries.append(
             Entry(
@@ -74,6 +77,23 @@ class Scene:
             )
         )
         return feedback_id
+
+    def serve(self, call_id: str, text: str) -> None:
+        """Put a served answer on record."""
+        self.store.put_call(
+            ModelCall(
+                call_id=call_id,
+                session_id=f"ses_of_{call_id}",
+                principal="helpdesk",
+                kind="agent",
+                status="complete",
+                created_at=NOW,
+                policy_version=0,
+                model="practicum",
+                request={"messages": [{"role": "user", "content": "Where is my parcel?"}]},
+                text=text + "<|im_end|>",
+            )
+        ).result()
 
     def event(self, feedback_id: str, action: str, value: Any, form: str, source: str, at: float) -> None:
         self.store.append_feedback_event(

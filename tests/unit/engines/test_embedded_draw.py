@@ -38,7 +38,7 @@ def test_temperature_reshapes_the_distribution_and_the_raw_logprob():
     [
         (SamplingParams(top_k=2), {1, 3}),
         (SamplingParams(top_k=100), {0, 1, 3, 4, 5}),
-        (SamplingParams(top_p=0.40), {1}),
+        (SamplingParams(top_p=0.39), {1}),
         (SamplingParams(top_p=0.41), {1, 3}),
         (SamplingParams(top_p=0.66), {1, 3, 5}),
         (SamplingParams(top_p=1e-9), {1}),

@@ -89,8 +89,8 @@ class Scheduler:
         self._prompt = None
         self._pools.clear()
         for job in jobs:
-            job.fail(error)
             self._weights.release(job.served)
+            job.fail(error)
 
     @torch.inference_mode()
     def step(self) -> None:
@@ -114,9 +114,9 @@ class Scheduler:
     def _end_prompt(self, error: Exception | None = None) -> None:
         assert self._prompt is not None
         job, self._prompt = self._prompt.job, None
+        self._weights.release(job.served)
         if error is not None:
             job.fail(error)
-        self._weights.release(job.served)
 
     def _process_prompts(self) -> None:
         left = self._settings.prefill_chunk_tokens
@@ -179,14 +179,17 @@ class Scheduler:
         self._prefixes.keep(job.served, job.ids, prompt.cache.kv)
         self.decoded_tokens += 1
         job.length = len(job.ids)
-        if job.accept(drawn):
+        chunk = job.accept(drawn)
+        if chunk.finish_reason is not None:
             self._end_prompt()
+            job.send(chunk)
             return
         pool = self._pools.get(job.served) or Pool(job.served)
         pool.cache.place(len(pool.running), prompt.cache.kv, job.length)
         pool.running.append(job)
         self._pools[job.served] = pool
         self._prompt = None
+        job.send(chunk)
 
     def _decode(self, pool: Pool) -> None:
         n = len(pool.running)
@@ -209,13 +212,15 @@ class Scheduler:
         for slot in reversed(range(n)):
             job, token = pool.running[slot], drawn.get(slot)
             if token is None:
-                job.fail(errors.get(slot) or EngineError("the model's logits are not finite for this sequence."))
                 self._free(pool, slot)
+                job.fail(errors.get(slot) or EngineError("the model's logits are not finite for this sequence."))
                 continue
             self.decoded_tokens += 1
             job.length += 1
-            if job.accept(token):
+            chunk = job.accept(token)
+            if chunk.finish_reason is not None:
                 self._free(pool, slot)
+            job.send(chunk)
 
     def _logits(self, pool: Pool) -> tuple[torch.Tensor, dict[int, Exception]]:
         """Logits [n, V] for every slot, and errors by slot; a failing batch is run again one by one."""

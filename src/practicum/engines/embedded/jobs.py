@@ -49,8 +49,8 @@ class Generation:
         """Most positions it can come to hold."""
         return len(self.request.prompt_ids) + self.limit
 
-    def accept(self, drawn: Drawn) -> bool:
-        """Record a sampled token and hand it out; True if it was the last one."""
+    def accept(self, drawn: Drawn) -> TokenChunk:
+        """Record a sampled token; returns it as it is to be sent, with the finish reason if it is the last one."""
         self.sampled += 1
         self.last_id = drawn.token
         reason: FinishReason | None = None
@@ -58,22 +58,20 @@ class Generation:
             reason = "stop"
         elif self.sampled >= self.limit:
             reason = "length"
-        self._send(
-            TokenChunk(
-                ids=(drawn.token,),
-                logprobs=(drawn.logprob,),
-                sampled_logprobs=(drawn.sampled_logprob,),
-                version=self.served.version,
-                finish_reason=reason,
-            )
+        return TokenChunk(
+            ids=(drawn.token,),
+            logprobs=(drawn.logprob,),
+            sampled_logprobs=(drawn.sampled_logprob,),
+            version=self.served.version,
+            finish_reason=reason,
         )
-        return reason is not None
 
     def fail(self, error: Exception) -> None:
         """Hand out the error that ends this sequence."""
-        self._send(error)
+        self.send(error)
 
-    def _send(self, event: TokenChunk | Exception) -> None:
+    def send(self, event: TokenChunk | Exception) -> None:
+        """Hand out tokens or an error. The last event is sent after slot and version are given back."""
         try:
             self.emit(event)
         except Exception:  # whoever asked is gone: nobody is left to tell

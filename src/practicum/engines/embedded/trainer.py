@@ -19,9 +19,10 @@ from typing import Any, get_args
 
 import torch
 
+from practicum.algorithms import losses
 from practicum.engines.embedded import models
 from practicum.engines.embedded.adapter import read_adapter, write_adapter
-from practicum.engines.embedded.batches import check_rows, micro_batches, targets_of, tokens_of
+from practicum.engines.embedded.batches import Tokens, check_rows, micro_batches, targets_of, tokens_of
 from practicum.engines.embedded.checkpoint import read_checkpoint, write_checkpoint
 from practicum.engines.embedded.lora import AdapterName, LoraPolicy
 from practicum.engines.embedded.objectives import Objective, evaluate
@@ -273,7 +274,7 @@ class EmbeddedTrainer:
 
     def _micro_batch(self, rows: Sequence[Datum], loss: LossName) -> Objective:
         tokens, targets = tokens_of(rows), targets_of(rows)
-        teacher = self._policy.frozen_logits("teacher", tokens_of(rows, teacher=True)) if loss == "distill" else None
+        teacher = self._teacher_logits(rows, tokens) if loss == "distill" else None
         reference = self._policy.frozen_logits("reference", tokens) if self._measures_kl else None
         logits = self._policy.logits(tokens, recompute=tokens.ids_BT.numel() > self._settings.checkpoint_over_tokens)
         objective = evaluate(loss, logits, targets, self._settings, teacher_NV=teacher, reference_NV=reference)
@@ -281,6 +282,13 @@ class EmbeddedTrainer:
             torch.autograd.backward(logits, objective.gradient)
         objective.gradient = torch.empty(0)
         return objective
+
+    def _teacher_logits(self, rows: Sequence[Datum], tokens: Tokens) -> torch.Tensor:
+        told = self._policy.frozen_logits("teacher", tokens_of(rows, teacher=True))
+        contrast = self._settings.distill.contrast
+        if contrast:
+            told = losses.contrasted(told, self._policy.frozen_logits("teacher", tokens), contrast)
+        return told
 
     def _read(self, path: Path | None, digest: str | None) -> dict[str, torch.Tensor] | None:
         if path is None:

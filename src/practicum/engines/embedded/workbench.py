@@ -1,0 +1,147 @@
+"""The embedded engine as a learning run uses it: a trainer, and a local policy that follows its weights.
+
+Sampler and trainer share the base's tensors, which nobody writes to; the policy in training is merged into a version of
+its own whenever `refresh` is called, and the loop compares both sides' logprobs on fresh tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+from practicum.algorithms import losses
+from practicum.config import LearnConfig, ModelConfig
+from practicum.engines.embedded import models
+from practicum.engines.embedded.batches import micro_batches, targets_of, tokens_of
+from practicum.engines.embedded.sampler import EmbeddedSampler
+from practicum.engines.embedded.settings import DistillSettings, LoraSettings, SamplerSettings, TrainerSettings
+from practicum.engines.embedded.threads import apply_threads
+from practicum.engines.embedded.trainer import EmbeddedTrainer
+from practicum.errors import EngineError
+from practicum.types.local import STUDENT, Completion, ScoreRequest
+from practicum.types.policies import PolicyVersion
+from practicum.types.tokens import SampleRequest
+from practicum.types.training import Datum
+
+_SCORE_TOKENS = 1024
+_PIECE = 48
+
+
+class LocalEngine:
+    """`types.local.LocalPolicy` over an embedded sampler: batches in, whole results out."""
+
+    def __init__(self, sampler: EmbeddedSampler) -> None:
+        self.sampler = sampler
+
+    def generate(
+        self, requests: Sequence[SampleRequest], *, progress: Callable[[int], None] | None = None
+    ) -> list[Completion]:
+        """Completions in order. Raises EngineError if one of them failed."""
+        results: list[Completion] = []
+        for start in range(0, len(requests), _PIECE):
+            for raw in self.sampler.generate(requests[start : start + _PIECE]):
+                known = tuple(value for value in raw.logprobs if value is not None)
+                if raw.error is not None or len(known) != len(raw.ids):
+                    raise EngineError(f"Sampling {raw.request_id} failed: {raw.error or 'a logprob is missing'}.")
+                results.append(
+                    Completion(
+                        request_id=raw.request_id,
+                        ids=raw.ids,
+                        logprobs=known,
+                        version=raw.version,
+                        finish_reason=raw.finish_reason,
+                    )
+                )
+            if progress is not None:
+                progress(len(results))
+        return results
+
+    @torch.no_grad()
+    def score(
+        self, requests: Sequence[ScoreRequest], *, progress: Callable[[int], None] | None = None
+    ) -> list[tuple[float, ...]]:
+        """Raw tempered logprobs [T] for each request, in order, in padded batches."""
+        rows = [
+            Datum(
+                row_id=str(index),
+                prompt_ids=request.prompt_ids,
+                completion_ids=request.completion_ids,
+                weights=(1.0,) * len(request.completion_ids),
+                temperature=request.temperature,
+            )
+            for index, request in enumerate(requests)
+        ]
+        found: dict[str, tuple[float, ...]] = {}
+        for version in sorted({request.version for request in requests}):
+            chosen = [row for row, request in zip(rows, requests, strict=True) if request.version == version]
+            served = self.sampler.weights.acquire(version)
+            try:
+                for batch in micro_batches(chosen, _SCORE_TOKENS):
+                    found.update(_scored(served.model, batch))
+                    if progress is not None:
+                        progress(len(found))
+            finally:
+                self.sampler.weights.release(served)
+        return [found[row.row_id] for row in rows]
+
+
+def _scored(model: torch.nn.Module, batch: Sequence[Datum]) -> dict[str, tuple[float, ...]]:
+    tokens, targets = tokens_of(batch), targets_of(batch)
+    logits = model(input_ids=tokens.ids_BT, logits_to_keep=tokens.keep_BT, use_cache=False).logits
+    values = losses.token_logprobs(logits / targets.temperatures[:, None], targets.ids).tolist()
+    scored = {}
+    for row in batch:
+        length = len(row.completion_ids)
+        scored[row.row_id], values = tuple(values[:length]), values[length:]
+    return scored
+
+
+class EmbeddedWorkbench:
+    """Satisfies `live.workbench.Workbench`. One caller at a time."""
+
+    def __init__(self, folder: Path, model: ModelConfig, learn: LearnConfig) -> None:
+        apply_threads(model.threads)
+        loaded, _ = models.load(folder)
+        self._sampler = EmbeddedSampler(
+            loaded, settings=SamplerSettings(threads=model.threads, max_slots=_PIECE, max_waiting=_PIECE)
+        )
+        self.policy = LocalEngine(self._sampler)
+        self.trainer = EmbeddedTrainer(
+            loaded,
+            lora=LoraSettings(rank=learn.rank, alpha=learn.alpha, seed=learn.seed),
+            settings=TrainerSettings(
+                threads=model.threads,
+                micro_batch_tokens=learn.microbatch_tokens,
+                betas=(0.9, 0.99),
+                distill=DistillSettings(
+                    divergence=learn.divergence,
+                    top_k=learn.top_k,
+                    clip=learn.divergence_clip,
+                    contrast=learn.contrast,
+                    kl_coef=learn.kl_coef,
+                ),
+            ),
+            base_name=model.id,
+        )
+
+    def start_from(self, version: PolicyVersion) -> None:
+        """Put the trainer, its teacher and its reference on a version."""
+        adapter = Path(version.adapter_path) if version.adapter_path is not None else None
+        self.trainer.set_policy(adapter)
+        self.trainer.set_reference(adapter)
+
+    def serve(self, version: PolicyVersion) -> None:
+        """Make a version servable. Raises CorruptArtifact."""
+        adapter = Path(version.adapter_path) if version.adapter_path is not None else None
+        if version.version not in self._sampler.weights.versions:
+            self._sampler.weights.load(version.version, adapter, version.digest if adapter else "")
+
+    def refresh(self) -> None:
+        """Bring `STUDENT` to the trainer's current weights."""
+        self._sampler.put(STUDENT, self.trainer.adapter_state(), self.trainer.scaling)
+
+    def close(self) -> None:
+        """Stop the engine's thread."""
+        self._sampler.close()
