@@ -96,9 +96,11 @@ def _grid(rows: Iterable[Sequence[str | Text]], head: Sequence[str] = (), right:
 def _rates(report: Report) -> Table | None:
     rows: list[Sequence[str | Text]] = [_rate_row(rate) for rate in report.rates]
     if report.target and not report.rates:
-        interval = f"{number(report.target.low, 2, sign=True)} to {number(report.target.high, 2, sign=True)}"
+        estimate, low, high = (
+            number(value, 2, sign=True) for value in (report.target.estimate, report.target.low, report.target.high)
+        )
         rows.append(
-            ("held-out feedback, wins minus losses", "", number(report.target.estimate, 2, sign=True), interval)
+            ("held-out feedback, wins minus losses", "", estimate, f"95%: {low} to {high}, n {report.target.n}")
         )
     if report.heldout_cases is not None:
         change = None

@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from practicum.dashboard.records import Fate, Item, PairKind, ReportState
 from practicum.types.manifests import EntryUse
@@ -48,11 +49,11 @@ _SUSPECT = re.compile(r"[^\n\t -~\u00a0-\u00ac\u00ae-\u02ff\u0370-\u05ff]")
 
 def visible(text: str) -> str:
     """`text` with every invisible or active character replaced: C0 by its picture, the rest by its code point."""
-    return _SUSPECT.sub(_stand_in, text.replace("\r\n", "\n"))
+    return _SUSPECT.sub(lambda match: _stand_in(match[0]), text.replace("\r\n", "\n"))
 
 
-def _stand_in(match: re.Match[str]) -> str:
-    char = match[0]
+@lru_cache(maxsize=4096)
+def _stand_in(char: str) -> str:
     code = ord(char)
     if code < 0x20:
         return chr(0x2400 + code)

@@ -62,11 +62,11 @@ def settle_kinds(calls: Sequence[ModelCall]) -> list[ModelCall]:
 
 
 def episodes(calls: Sequence[ModelCall]) -> list[Episode]:
-    """Append-only episodes of calls whose kinds are settled. A call without ids is in none of them."""
+    """Append-only episodes of calls in order of arrival, kinds settled. A call without ids is in none of them."""
     served = {call.call_id: call for call in calls if call.prompt_ids and call.completion_ids}
     chains: list[list[ModelCall]] = []
     end_of: dict[str, int] = {}
-    for call in sorted(served.values(), key=lambda call: (call.created_at, call.call_id)):
+    for call in served.values():
         parent = served.get(call.parent_call_id or "")
         index = end_of.pop(parent.call_id, None) if parent is not None and _extends(call, parent) else None
         if index is None:

@@ -117,9 +117,7 @@ def test_jsd_limits_and_symmetry(logits, other):
     near_reverse = losses.divergence(wide, wide_other, kind="jsd", alpha=1 - small) / small
     torch.testing.assert_close(near_forward, forward, rtol=1e-2, atol=1e-3)
     torch.testing.assert_close(near_reverse, reverse, rtol=1e-2, atol=1e-3)
-    one, two = (
-        losses.divergence(a, b, kind="jsd", alpha=0.5) for a, b in ((logits, other), (other, logits.detach()))
-    )
+    one, two = (losses.divergence(a, b, kind="jsd", alpha=0.5) for a, b in ((logits, other), (other, logits.detach())))
     torch.testing.assert_close(one, two)
     assert one.item() <= math.log(2)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from practicum.evals.stats import proportion
 from practicum.policies import Registry
 from practicum.store import Store, open_store
 from practicum.types.calls import ModelCall
@@ -265,12 +265,17 @@ def gate_lines(regression: float = -0.004) -> tuple[GateCheck, ...]:
     )
 
 
+def wilson(hits: int, n: int) -> dict[str, float]:
+    """The interval that the gate records: share of `hits` in `n` with Wilson's 95% bounds."""
+    z, share = 1.959964, hits / n
+    middle, half = share + z * z / (2 * n), z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    low, high = (middle - half) / (1 + z * z / n), (middle + half) / (1 + z * z / n)
+    return {"estimate": share, "low": max(0.0, low), "high": min(1.0, high), "n": n}
+
+
 def rates(n: int = 40) -> dict[str, Any]:
     hits = {"brief": (6, 37), "sign_off": (0, 34), "all": (0, 31)}
-    return {
-        name: {"before": asdict(proportion(before, n)), "after": asdict(proportion(after, n))}
-        for name, (before, after) in hits.items()
-    }
+    return {name: {"before": wilson(before, n), "after": wilson(after, n)} for name, (before, after) in hits.items()}
 
 
 def gate_figures() -> dict[str, Any]:

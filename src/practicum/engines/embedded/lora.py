@@ -122,13 +122,13 @@ class LoraPolicy:
             return
         inner = self._model.get_base_model()
         # Checkpointing acts in training mode only; with every dropout at 0 the mode changes nothing else.
-        inner.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        inner.activation_checkpointing_enable({"use_reentrant": False})
         self._model.train()
         try:
             yield
         finally:
             self._model.eval()
-            inner.gradient_checkpointing_disable()
+            inner.activation_checkpointing_disable()
 
     def _find(self, adapter: str) -> dict[str, torch.nn.Parameter]:
         suffix = f".{adapter}.weight"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,22 +44,22 @@ PACKAGED: dict[str, PackagedModel] = {
 }
 
 
-def resolve(model_id: str, cache_dir: Path) -> Path:
+def resolve(model_id: str, cache_dir: Path, *, packaged: Mapping[str, PackagedModel] = PACKAGED) -> Path:
     """A local folder with config, safetensors, tokenizer and chat template for `model_id`.
 
     The first use of a packaged model converts it (about a minute and 0.5 GB for the default).
 
     Raises: MissingExtra, NotFound for a folder that is not there, EngineError where the hub cannot be reached.
     """
-    if model_id in PACKAGED:
-        return _packaged(model_id, PACKAGED[model_id], cache_dir)
+    if model_id in packaged:
+        return _packaged(model_id, packaged[model_id], cache_dir)
     folder = Path(model_id).expanduser()
     if folder.is_dir():
         return folder
     if model_id.count("/") != 1 or model_id.startswith((".", "/", "~")):
         raise NotFound(
             f"the model {model_id!r} is neither a known name, nor a folder, nor a hub id.",
-            hint=f"Known names: {', '.join(sorted(PACKAGED))}. A hub id has the form owner/name.",
+            hint=f"Known names: {', '.join(sorted(packaged))}. A hub id has the form owner/name.",
         )
     return _from_hub(model_id, cache_dir)
 
@@ -71,18 +72,25 @@ def load(folder: Path, *, dtype: torch.dtype | None = None) -> tuple[Any, Any]:
     """
     _need("torch", "transformers", "safetensors")
     import torch
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
+    from transformers.utils.logging import disable_progress_bar
 
+    disable_progress_bar()
     try:
-        model = AutoModelForCausalLM.from_pretrained(
+        model, report = AutoModelForCausalLM.from_pretrained(
             folder,
             dtype=dtype or torch.float32,
             use_safetensors=True,
             local_files_only=True,
             trust_remote_code=False,
             attn_implementation="sdpa",
+            output_loading_info=True,
         )
-    except (OSError, ValueError, RuntimeError) as error:
+        if lost := [*report["missing_keys"], *report["mismatched_keys"]]:
+            # transformers would fill these with random values and go on.
+            raise ValueError(f"{len(lost)} tensors are missing or misshapen, first {lost[0]}")
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise CorruptArtifact(
             f"the model in {folder} cannot be loaded: {error}",
             hint="Delete the folder to have it made again, or give one with config.json and *.safetensors.",
@@ -155,7 +163,9 @@ def _convert(gguf: Path, folder: Path) -> None:
     """Write `folder`: float32 safetensors, config, generation config, tokenizer and chat template."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils.logging import disable_progress_bar
 
+    disable_progress_bar()
     model = AutoModelForCausalLM.from_pretrained(str(gguf.parent), gguf_file=gguf.name, dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(str(gguf.parent), gguf_file=gguf.name)
     # The weights are plain float32 by now; what still says otherwise makes saving refuse.

@@ -62,12 +62,12 @@ class EmbeddedTrainer:
         self._context_length = models.context_length(model.config)
         self._vocabulary = int(model.get_output_embeddings().weight.shape[0])
         self._base_digest = _fingerprint(model)
-        self._policy = LoraPolicy(model, self._lora)
+        self.policy = LoraPolicy(model, self._lora)
         self._measures_kl = self._settings.distill.kl_coef > 0
         self._begin()
 
     def _begin(self) -> None:
-        parameters = list(self._policy.parameters().values())
+        parameters = list(self.policy.parameters().values())
         for parameter in parameters:
             parameter.grad = torch.zeros_like(parameter)
         self._optimizer = torch.optim.AdamW(
@@ -95,11 +95,11 @@ class EmbeddedTrainer:
     @property
     def scaling(self) -> float:
         """Factor on B A: alpha / rank."""
-        return self._policy.scaling
+        return self.policy.scaling
 
     def adapter_state(self) -> dict[str, torch.Tensor]:
         """Copies of the policy's tensors, for `PolicyWeights.put`."""
-        state = self._policy.state()
+        state = self.policy.state()
         assert state is not None
         return state
 
@@ -113,19 +113,19 @@ class EmbeddedTrainer:
 
         Raises: CorruptArtifact; Unsupported if its rank or scaling differs from this trainer's.
         """
-        self._policy.put("policy", self._read(adapter_path, digest))
+        self.policy.put("policy", self._read(adapter_path, digest))
         self._begin()
 
     def set_teacher(self, adapter_path: Path | None = None, *, base: bool = False, digest: str | None = None) -> None:
         """Freeze the teacher: the policy as it is now, an adapter from disk, or (`base`) the model without adapter."""
         if base:
-            self._policy.put("teacher", None)
+            self.policy.put("teacher", None)
         else:
-            self._policy.put("teacher", self._read(adapter_path, digest) if adapter_path else self._policy.state())
+            self.policy.put("teacher", self._read(adapter_path, digest) if adapter_path else self.policy.state())
 
     def set_reference(self, adapter_path: Path | None, *, digest: str | None = None) -> None:
         """Anchor and measure KL against an adapter (None: the base). From here on every result has `kl_sum`."""
-        self._policy.put("reference", self._read(adapter_path, digest))
+        self.policy.put("reference", self._read(adapter_path, digest))
         self._measures_kl = True
 
     def forward_backward(self, batch: Sequence[Datum], loss: LossName, *, key: str) -> ForwardBackward:
@@ -145,7 +145,7 @@ class EmbeddedTrainer:
                 **{**known, "logprobs": {row: tuple(values) for row, values in known["logprobs"].items()}}
             )
         check_rows(batch, loss, context_length=self._context_length, vocabulary=self._vocabulary)
-        parameters = self._policy.parameters()
+        parameters = self.policy.parameters()
         before = {name: _grad(parameter).clone() for name, parameter in parameters.items()}
         try:
             result = self._accumulate(batch, loss)
@@ -171,7 +171,7 @@ class EmbeddedTrainer:
             return dict(known)
         if not 0 <= learning_rate < math.inf:
             raise EngineError(f"the learning rate is {learning_rate}; it must be finite and 0 or more.")
-        gradients = [_grad(parameter) for parameter in self._policy.parameters().values()]
+        gradients = [_grad(parameter) for parameter in self.policy.parameters().values()]
         norm = float(torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(each) for each in gradients])))
         if not self._pending_tokens or norm == 0:
             raise Conflict(
@@ -197,9 +197,9 @@ class EmbeddedTrainer:
         """Write a resumable checkpoint, atomically: adapters, optimizer, pending gradient, RNG, keys, step."""
         tensors: dict[str, torch.Tensor] = {"rng": torch.get_rng_state()}
         for adapter in ("policy", *_FROZEN):
-            for name, tensor in (self._policy.state(adapter) or {}).items():
+            for name, tensor in (self.policy.state(adapter) or {}).items():
                 tensors[f"{adapter}/{name}"] = tensor
-        for name, parameter in self._policy.parameters().items():
+        for name, parameter in self.policy.parameters().items():
             tensors[f"grad/{name}"] = _grad(parameter).clone()
             for part, value in self._optimizer.state.get(parameter, {}).items():
                 tensors[f"optimizer/{part}/{name}"] = value.clone()
@@ -231,11 +231,11 @@ class EmbeddedTrainer:
             groups[group][rest] = tensor
         for adapter in ("policy", *_FROZEN):
             if groups.get(adapter):
-                self._policy.check(groups[adapter])
+                self.policy.check(groups[adapter])
         for adapter in ("policy", *_FROZEN):
-            self._policy.put(adapter, groups.get(adapter))
+            self.policy.put(adapter, groups.get(adapter))
         self._begin()
-        for name, parameter in self._policy.parameters().items():
+        for name, parameter in self.policy.parameters().items():
             parameter.grad = groups["grad"][name].clone()
             moments = {part: groups["optimizer"].get(f"{part}/{name}") for part in ("step", "exp_avg", "exp_avg_sq")}
             if moments["step"] is not None:
@@ -275,8 +275,8 @@ class EmbeddedTrainer:
     def _micro_batch(self, rows: Sequence[Datum], loss: LossName) -> Objective:
         tokens, targets = tokens_of(rows), targets_of(rows)
         teacher = self._teacher_logits(rows, tokens) if loss == "distill" else None
-        reference = self._policy.frozen_logits("reference", tokens) if self._measures_kl else None
-        logits = self._policy.logits(tokens, recompute=tokens.ids_BT.numel() > self._settings.checkpoint_over_tokens)
+        reference = self.policy.frozen_logits("reference", tokens) if self._measures_kl else None
+        logits = self.policy.logits(tokens, recompute=tokens.ids_BT.numel() > self._settings.checkpoint_over_tokens)
         objective = evaluate(loss, logits, targets, self._settings, teacher_NV=teacher, reference_NV=reference)
         if bool((targets.weights != 0).any()):
             torch.autograd.backward(logits, objective.gradient)
@@ -284,10 +284,10 @@ class EmbeddedTrainer:
         return objective
 
     def _teacher_logits(self, rows: Sequence[Datum], tokens: Tokens) -> torch.Tensor:
-        told = self._policy.frozen_logits("teacher", tokens_of(rows, teacher=True))
+        told = self.policy.frozen_logits("teacher", tokens_of(rows, teacher=True))
         contrast = self._settings.distill.contrast
         if contrast:
-            told = losses.contrasted(told, self._policy.frozen_logits("teacher", tokens), contrast)
+            told = losses.contrasted(told, self.policy.frozen_logits("teacher", tokens), contrast)
         return told
 
     def _read(self, path: Path | None, digest: str | None) -> dict[str, torch.Tensor] | None:

@@ -1,0 +1,159 @@
+"""A real model folder, small enough to learn in seconds, and the command line run as a user would run it."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+CHATML = (
+    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>' + '\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+TEXT = "the parcel is late and the lamp is broken so please send another one to the same address thank you very much . "
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random two-layer Llama with a byte-level BPE tokenizer, saved the way a hub folder is."""
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    folder = tmp_path_factory.mktemp("model")
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    specials = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    trainer = trainers.BpeTrainer(
+        vocab_size=320,
+        special_tokens=specials,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator([TEXT] * 4, trainer)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    eos = tokenizer.token_to_id("<|im_end|>")
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=tokenizer.get_vocab_size(),
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=512,
+        tie_word_embeddings=True,
+        bos_token_id=tokenizer.token_to_id("<|im_start|>"),
+        eos_token_id=eos,
+        pad_token_id=0,
+        initializer_range=0.2,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"eos_token": "<|im_end|>", "bos_token": "<|im_start|>", "chat_template": CHATML})
+    )
+    return folder
+
+
+@dataclass
+class Served:
+    """A running `practicum serve`."""
+
+    url: str
+    process: subprocess.Popen[str]
+
+    def ready(self) -> dict[str, object]:
+        return dict(httpx.get(f"{self.url}/readyz", timeout=10).json())
+
+    def wait_for_version(self, version: int, timeout_s: float = 60.0) -> None:
+        deadline = time.monotonic() + timeout_s
+        while self.ready()["serving_version"] != version:
+            assert time.monotonic() < deadline, f"version {version} was never served: {self.ready()}"
+            time.sleep(0.05)
+
+
+class Cli:
+    """The command line over one home and one configuration file."""
+
+    def __init__(self, home: Path, toml: str) -> None:
+        self.home = home
+        home.mkdir(parents=True, exist_ok=True)
+        self.config = home / "practicum.toml"
+        self.config.write_text(toml, encoding="utf-8")
+        self.options = ["--home", str(home), "--config", str(self.config)]
+        self.environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "practicum", *arguments, *self.options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.environment,
+        )
+
+    def run(self, *arguments: str, status: int | None = 0) -> str:
+        process = self.start(*arguments)
+        out, err = process.communicate()
+        assert status is None or process.returncode == status, f"{arguments}: {process.returncode}\n{out}\n{err}"
+        return out
+
+    def key(self, principal: str = "team", *scopes: str) -> str:
+        chosen = scopes or ("sample", "feedback")
+        return self.run("keys", "create", principal, *(part for s in chosen for part in ("--scope", s))).strip()
+
+    @contextmanager
+    def serving(self, *arguments: str) -> Iterator[Served]:
+        process = self.start("serve", "--port", "0", *arguments)
+        assert process.stderr is not None
+        try:
+            url = ""
+            for line in process.stderr:
+                if found := re.search(r"Serving .* at (http://[^/]+)/v1", line):
+                    url = found[1]
+                    break
+            assert url, f"the server stopped with status {process.wait()}"
+            yield Served(url, process)
+        finally:
+            process.kill()
+            process.wait()
+
+
+def settings(tiny_folder: Path) -> str:
+    """Settings under which a tiny random model can be promoted: the guards are about text, and it writes none."""
+    return f"""
+[model]
+id = {json.dumps(str(tiny_folder))}
+threads = 1
+[learn]
+rank = 8
+alpha = 16
+clone_epochs = 16
+clone_batch = 8
+clone_learning_rate = 0.02
+hindsight_max_tokens = 12
+hindsight_learning_rate = 0.001
+checkpoint_every = 2
+max_kl = 50
+[evals]
+divergence_prompts = 2
+[gate]
+regression_margin = 1.0
+on_topic_margin = 1.5
+well_formed_margin = 1.5
+max_kl = 100
+"""
+
+
+@pytest.fixture
+def cli(tmp_path: Path, tiny_folder: Path) -> Cli:
+    return Cli(tmp_path / "home", settings(tiny_folder))

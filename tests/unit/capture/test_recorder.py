@@ -1,0 +1,94 @@
+"""What the recorder does when the store works, fails, and hangs."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+import pytest
+
+from practicum.capture.recorder import Mode, Recorder
+from practicum.errors import StoreError
+from practicum.types.calls import ModelCall
+from practicum.types.tokens import TokenChunk
+
+
+class Shelf:
+    """A store that keeps, fails, or hangs, as `does` says."""
+
+    def __init__(self, does: str = "keep") -> None:
+        self.does = does
+        self.kept: list[ModelCall] = []
+
+    def put_call(self, call: ModelCall) -> Future[None]:
+        done: Future[None] = Future()
+        if self.does == "keep":
+            self.kept.append(call)
+            done.set_result(None)
+        elif self.does == "fail":
+            done.set_exception(StoreError("the disk is full"))
+        return done
+
+
+CALL = ModelCall(
+    call_id="c", session_id="s", principal="p", kind="agent", status="open", created_at=0.0, policy_version=2,
+    model="m", request={}, prompt_ids=(1,),
+)  # fmt: skip
+CHUNK = TokenChunk(ids=(5, 6), logprobs=(-0.5, None), sampled_logprobs=(-0.4, None), version=2)
+
+
+def recorder(shelf: Shelf, mode: Mode = "live") -> Recorder:
+    return Recorder(shelf, mode, timeout_s=0.02, clock=lambda: 9.0)
+
+
+async def test_a_call_is_opened_and_finished() -> None:
+    shelf = Shelf()
+    recording = await recorder(shelf).begin(CALL)
+    recording.add(CHUNK)
+    recording.add(TokenChunk(ids=(7,), logprobs=(-1.0,), sampled_logprobs=(-1.0,), version=3, finish_reason="stop"))
+    final = await recording.complete(text="hi", finish_reason="stop", history_hash="h")
+    assert [one.status for one in shelf.kept] == ["open", "complete"]
+    assert shelf.kept[1] == final
+    assert final.completion_ids == (5, 6, 7) and final.logprobs == (-0.5, None, -1.0)
+    assert final.versions == (2, 2, 3) and final.finished_at == 9.0
+
+
+async def test_an_aborted_call_keeps_its_tokens_and_its_history_cannot_be_extended() -> None:
+    shelf = Shelf()
+    recording = await recorder(shelf).begin(CALL)
+    recording.add(CHUNK)
+    final = await recording.abandon("aborted", text="h", error="the caller disconnected")
+    assert (final.status, final.kind, final.finish_reason) == ("aborted", "aborted", "aborted")
+    assert final.completion_ids == (5, 6) and final.history_hash == ""
+
+
+@pytest.mark.parametrize("does", ["fail", "hang"])
+async def test_in_live_mode_a_loss_is_counted_and_the_answer_goes_on(does: str) -> None:
+    one = recorder(Shelf(does))
+    recording = await one.begin(CALL)
+    await recording.complete(text="", finish_reason="stop", history_hash="")
+    health = one.health()
+    assert (health.unopened, health.lost, health.finished) == (1, 1, 0)
+    assert health.last_error
+
+
+@pytest.mark.parametrize("does", ["fail", "hang"])
+async def test_in_rollout_mode_the_call_fails(does: str) -> None:
+    shelf = Shelf(does)
+    with pytest.raises(StoreError, match="could not be recorded"):
+        await recorder(shelf, "rollout").begin(CALL)
+    shelf.does = "keep"
+    one = recorder(shelf, "rollout")
+    recording = await one.begin(CALL)
+    shelf.does = does
+    with pytest.raises(StoreError):
+        await recording.complete(text="", finish_reason="stop", history_hash="")
+    assert one.health().lost == 1
+
+
+async def test_a_store_that_recovers_gets_the_final_record() -> None:
+    shelf = Shelf("fail")
+    one = recorder(shelf)
+    recording = await one.begin(CALL)
+    shelf.does = "keep"
+    await recording.complete(text="", finish_reason="stop", history_hash="")
+    assert one.health().lost == 0 and shelf.kept[0].status == "complete"

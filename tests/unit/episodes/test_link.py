@@ -1,0 +1,111 @@
+"""Parents, forks with their reasons, and the kinds of repeated requests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from conversation import call, said, user
+
+from practicum.episodes.link import FORK_MEANING, Earlier, ForkReason, call_kind, find_parent, link
+from practicum.types.calls import CallKind, CallStatus, ModelCall
+from practicum.types.messages import Message, ToolSpec
+
+SYSTEM = Message(role="system", content="Be brief.")
+BASH = ToolSpec(name="bash", parameters={})
+OPENING = [SYSTEM, user("a")]
+FIRST = call("c1", OPENING, said("b"), tools=(BASH,))
+SECOND_MESSAGES = [*OPENING, said("b"), user("c")]
+SECOND = call("c2", SECOND_MESSAGES, said("d"), tools=(BASH,), parent_call_id="c1")
+EARLIER = Earlier(call=SECOND, messages=tuple(SECOND_MESSAGES), tools=(BASH,))
+
+
+def served(*calls: ModelCall) -> object:
+    return lambda history: [one for one in reversed(calls) if one.history_hash == history]
+
+
+def parent_of(messages: Sequence[Message], *calls: ModelCall, session: str | None = None) -> str | None:
+    found = find_parent(messages, (BASH,), served(*calls), session_id=session)  # type: ignore[arg-type]
+    return found.call.call_id if found else None
+
+
+def reason(messages: Sequence[Message], tools: tuple[ToolSpec, ...] = (BASH,)) -> ForkReason | None:
+    found = find_parent(messages, tools, served(FIRST, SECOND))  # type: ignore[arg-type]
+    return link(messages, tools, found, EARLIER).fork_reason
+
+
+def test_the_longest_served_prefix_is_the_parent() -> None:
+    messages = [*SECOND_MESSAGES, said("d"), user("e")]
+    assert parent_of(messages, FIRST, SECOND) == "c2"
+    assert parent_of(messages, FIRST) == "c1"
+    assert reason(messages) is None
+
+
+def test_the_rest_is_what_follows_the_answer() -> None:
+    found = find_parent([*OPENING, said("b"), user("x"), user("y")], (BASH,), served(FIRST))  # type: ignore[arg-type]
+    assert found is not None and found.rest == (user("x"), user("y"))
+
+
+@pytest.mark.parametrize("status", ["open", "aborted", "failed", "interrupted"])
+def test_an_answer_that_was_not_delivered_whole_is_no_parent(status: CallStatus) -> None:
+    partial = call("c1", OPENING, said("b"), tools=(BASH,), status=status)
+    assert parent_of([*OPENING, said("b"), user("c")], partial) is None
+
+
+def test_the_sessions_own_call_comes_before_a_newer_one_of_another_session() -> None:
+    mine = call("mine", OPENING, said("b"), tools=(BASH,), session_id="s1")
+    other = call("other", OPENING, said("b"), tools=(BASH,), session_id="s2")
+    messages = [*OPENING, said("b"), user("c")]
+    assert parent_of(messages, mine, other, session="s1") == "mine"
+    assert parent_of(messages, mine, other) == "other"
+
+
+@pytest.mark.parametrize(
+    ("messages", "expected"),
+    [
+        ([Message(role="system", content="Other."), *SECOND_MESSAGES[1:], said("d"), user("e")], "system_changed"),
+        ([*SECOND_MESSAGES, said("D"), user("e")], "assistant_rewritten"),
+        ([*OPENING, said("B"), user("c"), said("d"), user("e")], "assistant_rewritten"),
+        ([SYSTEM, user("A"), said("b"), user("c")], "assistant_not_served"),
+        ([*OPENING, user("more"), said("x"), user("c")], "assistant_rewritten"),
+        ([SYSTEM], "new_conversation"),
+        ([*OPENING], "history_shortened"),
+        ([SYSTEM, user("another question")], "new_conversation"),
+        ([*SECOND_MESSAGES, user("again")], None),
+    ],
+)
+def test_forks_have_the_reason(messages: list[Message], expected: ForkReason | None) -> None:
+    assert reason(messages) == expected
+
+
+def test_other_tools_fork() -> None:
+    assert reason([*SECOND_MESSAGES, said("d"), user("e")], (BASH, ToolSpec(name="sh", parameters={}))) == "tools_changed"
+
+
+def test_a_changed_own_message_forks() -> None:
+    earlier = Earlier(call=call("x", [user("a"), user("b")]), messages=(user("a"), user("b")), tools=())
+    assert link([user("a"), user("B")], (), None, earlier).fork_reason == "history_rewritten"
+
+
+def test_an_answer_that_broke_off_forks_what_goes_on_from_it() -> None:
+    broken = call("x", [user("a")], status="aborted")
+    earlier = Earlier(call=broken, messages=(user("a"),), tools=())
+    assert link([user("a"), said("half an ans"), user("b")], (), None, earlier).fork_reason == "parent_incomplete"
+
+
+def test_every_reason_is_explained() -> None:
+    assert set(FORK_MEANING) == set(ForkReason.__args__)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [("open", "best_of_n"), ("complete", "retry"), ("aborted", "agent"), ("failed", "agent"), ("interrupted", "agent")],
+)
+def test_e7_the_kind_of_a_repeated_request_depends_on_the_earlier_answer(status: CallStatus, kind: CallKind) -> None:
+    earlier = call("x", [user("a")], status=status)
+    assert call_kind(earlier, earlier.prompt_hash, None) == kind
+    assert call_kind(earlier, "another prompt", None) == "agent"
+
+
+def test_w12_one_token_asked_for_is_a_probe() -> None:
+    assert call_kind(None, "p", 1) == "auxiliary"
