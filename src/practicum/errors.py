@@ -139,6 +139,7 @@ class CorruptArtifact(PracticumError):
 
 
 class GuardTripped(PracticumError):
-    """Learning stopped itself: KL, length, repetition or zero signal."""
+    """Learning stopped itself: KL, length, repetition or zero signal. `log` holds the steps up to there."""
 
     code = "guard_tripped"
+    log: tuple[object, ...] = ()

@@ -101,10 +101,10 @@ class Cli:
             env=self.environment,
         )
 
-    def run(self, *arguments: str, status: int | None = 0) -> str:
+    def run(self, *arguments: str, status: tuple[int, ...] = (0,)) -> str:
         process = self.start(*arguments)
         out, err = process.communicate()
-        assert status is None or process.returncode == status, f"{arguments}: {process.returncode}\n{out}\n{err}"
+        assert process.returncode in status, f"{arguments}: {process.returncode}\n{out}\n{err}"
         return out
 
     def key(self, principal: str = "team", *scopes: str) -> str:

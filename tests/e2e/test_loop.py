@@ -20,6 +20,7 @@ from practicum.client import Client
 from practicum.store import open_store
 from tests.e2e.conftest import Cli, Served, settings
 
+DECIDED = (0, 3)  # promoted, or refused by the gate
 WANTED = "send another one ."
 
 
@@ -62,7 +63,10 @@ def test_the_loop_end_to_end(cli: Cli) -> None:
         assert learned["verdict"] == "promote", learned
         served.wait_for_version(1)
         completion = OpenAI(base_url=f"{served.url}/v1", api_key=key).chat.completions.create(
-            model="practicum", messages=[{"role": "user", "content": "the lamp is broken"}], max_tokens=12, temperature=0
+            model="practicum",
+            messages=[{"role": "user", "content": "the lamp is broken"}],
+            max_tokens=12,
+            temperature=0,
         )
         assert completion.model == "practicum@1"
         assert (completion.choices[0].message.content or "").startswith("send another")
@@ -107,7 +111,7 @@ def figures(cli: Cli) -> tuple[str, str]:
 def test_kill_9_anywhere_resumes_to_the_same_weights(day_home: Path, tmp_path: Path) -> None:
     undisturbed = copy_of(day_home, tmp_path / "undisturbed")
     began = time.monotonic()
-    undisturbed.run("learn", status=None)
+    undisturbed.run("learn", status=DECIDED)
     whole_s = time.monotonic() - began
     wanted = figures(undisturbed)
     disturbed = copy_of(day_home, tmp_path / "disturbed")
@@ -125,7 +129,10 @@ def test_kill_9_anywhere_resumes_to_the_same_weights(day_home: Path, tmp_path: P
             live = store.live_policy()
             decided = {decision.version for decision in store.decisions()}
             assert live.version == 0 or live.version in decided
-    disturbed.run("learn", status=None)
+    with open_store(disturbed.home / "practicum.db") as store:
+        unfinished = [run for run in store.runs() if run.state == "running"]
+    if unfinished:
+        disturbed.run("learn", status=DECIDED)
     assert kills > 0
     assert figures(disturbed) == wanted
     with open_store(disturbed.home / "practicum.db") as store:

@@ -1,7 +1,7 @@
 """Sampler and trainer together: what is sampled is what is trained on, what is trained is what is served.
 
-Pins the standing alarm: |log pi (trainer) - log mu (sampler)| stays below 1e-4 at version lag 0, on the base, on weights
-handed over in memory and on a published adapter (L11, L12); an adapter applied twice would show as 1e-2.
+Pins the standing alarm: |log pi (trainer) - log mu (sampler)| stays below 1e-4 at version lag 0, on the base, on
+weights handed over in memory and on a published adapter (L11, L12); an adapter applied twice would show as 1e-2.
 """
 
 from pathlib import Path
@@ -114,7 +114,7 @@ def test_policy_gradient_learns_what_is_rewarded(model):
         rows = _rows(done, reward=lambda token: 1.0 if token % 2 == 0 else -1.0, temperature=1.0)
         result = trainer.forward_backward(rows, "policy_gradient", key=f"f{step}")
         assert result.sums["logprob_delta_max"] < 1e-4
-        trainer.optim_step(learning_rate=1e-2, key=f"s{step}")
+        trainer.optim_step(learning_rate=2e-2, key=f"s{step}")
         sampler.put(step + 1, trainer.adapter_state(), trainer.scaling)
     assert shares[0] < 0.65 and shares[-1] > 0.85
     sampler.close()

@@ -43,15 +43,15 @@ def emphasis(answer_ids: Sequence[int], served_ids: Sequence[int], kept_weight: 
 
 
 def epoch_order(n: int, batch: int, step: int, seed: int) -> list[int]:
-    """Indices of step `step` when n rows are gone through in shuffled epochs, `batch` at a time, wrapping around."""
-    picks: list[int] = []
-    position = step * batch
-    while len(picks) < min(batch, n):
-        epoch, offset = divmod(position + len(picks), n)
-        order = list(range(n))
-        random.Random(f"{seed}:{epoch}").shuffle(order)
-        picks.append(order[offset])
-    return picks
+    """Indices of step `step` when n rows are gone through in shuffled epochs of equal steps, at most `batch` at a time.
+
+    No step takes a row twice, and each epoch takes every row once.
+    """
+    per_epoch = -(-n // batch)
+    epoch, place = divmod(step, per_epoch)
+    order = list(range(n))
+    random.Random(f"{seed}:{epoch}").shuffle(order)
+    return order[place * n // per_epoch : (place + 1) * n // per_epoch]
 
 
 def rows(demonstrations: Sequence[Demonstration], normaliser: float | None = None) -> list[Datum]:

@@ -14,8 +14,8 @@ language models from user interactions (arXiv 2603.12273), SDPO (arXiv 2601.2080
 Deviations:
 1. Whole distributions, not sampled tokens, since the teacher is the same model and its logits are at hand; the
    divergence, top-k and clip are the trainer's settings.
-2. The teacher is frozen for a round over the prompts and then moves to the student; with a live teacher the target
-   would move with every step.
+2. The teacher stays frozen over all rounds. Were it to move with the student, the contrast would turn round: measured,
+   a second round under a moved teacher undid the first, because the policy without the comment was brief by then.
 3. The first `skip_tokens` of a completion are masked: there the teacher mostly disagrees on how to address the comment.
 4. The contrast c exaggerates what reading the comment changes. A small model half-heeds a comment; measured on the
    default model, c = 1 lifts the teacher's share of brief answers from .45 to .77 where c = 0 leaves it.

@@ -95,7 +95,10 @@ class Recorder:
     async def _put(self, call: ModelCall) -> bool:
         try:
             async with asyncio.timeout(self._timeout_s):
-                await asyncio.wrap_future(self._store.put_call(call))
+                # Shielded: whoever stops waiting, the write is still wanted.
+                written = asyncio.wrap_future(self._store.put_call(call))
+                written.add_done_callback(_observe)
+                await asyncio.shield(written)
             return True
         except (StoreError, TimeoutError) as error:
             reason = str(error) or f"no answer within {self._timeout_s:g} s"
@@ -104,6 +107,12 @@ class Recorder:
             if self.mode == "rollout":
                 raise StoreError(f"The call could not be recorded: {reason}") from error
             return False
+
+
+def _observe(written: asyncio.Future[None]) -> None:
+    """Look at the outcome of a write that nobody waits for any more."""
+    if not written.cancelled():
+        written.exception()
 
 
 class Recording:
@@ -140,8 +149,8 @@ class Recording:
         return await self._end("complete", text=text, finish_reason=finish_reason, history_hash=history_hash)
 
     async def abandon(self, status: CallStatus, *, text: str, error: str) -> ModelCall:
-        """Finish a call that was `aborted` by its caller or `failed` in the engine, with the tokens so far."""
-        reason: FinishReason = "aborted" if status == "aborted" else "error"
+        """Finish a call with the tokens so far: `aborted` by its caller, `interrupted` by us, or `failed`."""
+        reason: FinishReason = "error" if status == "failed" else "aborted"
         if status == "aborted":
             self.call = replace(self.call, kind="aborted")
         return await self._end(status, text=text, finish_reason=reason, history_hash="", error=error)

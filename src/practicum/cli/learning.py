@@ -72,17 +72,16 @@ def report(
 ) -> None:
     """What was asked for, what changed, and why it was released or refused."""
     from practicum.cli import wiring
-    from practicum.dashboard import report as built
-    from practicum.dashboard import terminal
+    from practicum.dashboard import build, render_json, show, write_html
 
     resolved = wiring.settings(config, wiring.overrides(None, home))
     with wiring.opened(resolved) as (store, registry):
-        found = built.build(store, registry, run)
+        found = build(store, registry, run)
         if as_json:
-            print(terminal.render_json(found))
+            print(render_json(found))
         else:
-            terminal.render(found)
-        page = built.write_html(found, html or resolved.runs_dir / found.run_id / "report.html")
+            show(found)
+        page = write_html(found, html or resolved.runs_dir / found.run_id / "report.html")
         print(f"Page: {page}", file=sys.stderr)
 
 

@@ -53,6 +53,7 @@ def curate(calls: Sequence[ModelCall], feedback: Sequence[Feedback], settings: C
     items = _deduplicate(items, excluded)
     items = _cap_sources(items, settings, excluded)
     split = _split_sessions(calls, items, settings)
+    items = _latest_corrections(items, excluded)
     entries = tuple(_entries(items, split))
     train = tuple(c.call_id for c in calls if c.untrainable_reason is None and split.get(c.session_id) == "train")
     held = tuple(c.call_id for c in calls if c.untrainable_reason is None and split.get(c.session_id) == "heldout")
@@ -180,22 +181,39 @@ def _split_sessions(calls: Sequence[ModelCall], items: Sequence[_Item], settings
     return {session: "heldout" if (began, session) >= boundary else "train" for session, began in started.items()}
 
 
+def _latest_corrections(items: Sequence[_Item], excluded: list[Exclusion]) -> list[_Item]:
+    """A call has one right answer: the latest correction of it."""
+    newest = {item.call.call_id: item for item in items if item.feedback.form == "correction"}
+    kept = []
+    for item in items:
+        if item.feedback.form == "correction" and newest[item.call.call_id] is not item:
+            excluded.append(
+                Exclusion(
+                    item_id=item.feedback.feedback_id,
+                    source=item.feedback.source,
+                    reason="a later correction of the same answer took its place",
+                )
+            )
+        else:
+            kept.append(item)
+    return kept
+
+
 def _entries(items: Sequence[_Item], split: Mapping[str, Split]) -> Iterable[Entry]:
-    """One entry per call and use; several comments on one call are read together, the latest correction wins."""
+    """One entry per call and use; several comments on one call are read together."""
     grouped: dict[tuple[str, EntryUse], list[_Item]] = defaultdict(list)
     for item in items:
         grouped[item.call.call_id, _USES[item.feedback.form]].append(item)
     for (call_id, use), group in sorted(grouped.items()):
-        used = group[-1:] if use == "clone" else group
         yield Entry(
             call_id=call_id,
             session_id=group[0].call.session_id,
-            feedback_ids=tuple(item.feedback.feedback_id for item in used),
-            sources=tuple(sorted({item.feedback.source for item in used})),
+            feedback_ids=tuple(item.feedback.feedback_id for item in group),
+            sources=tuple(sorted({item.feedback.source for item in group})),
             use=use,
             split=split[group[0].call.session_id],
-            text="" if use == "polarity" else "\n".join(str(item.feedback.value) for item in used),
-            polarity=sum(_polarity(item.feedback) for item in used) / len(used) if use == "polarity" else 0.0,
+            text="" if use == "polarity" else "\n".join(str(item.feedback.value) for item in group),
+            polarity=sum(_polarity(item.feedback) for item in group) / len(group) if use == "polarity" else 0.0,
         )
 
 

@@ -92,12 +92,48 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """What the run looked at: feedback given or changed after `since` and until `until` (UTC seconds), and its calls.
+
+    `unaccounted` counts feedback in it that no record of the run names.
+    """
+
+    since: float | None
+    until: float | None
+    calls: int | None
+    feedback: int | None
+    unaccounted: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measures:
+    """Figures of the candidate beside the live version's: accuracies in [0, 1], KL in nats per token, median words."""
+
+    heldout_cases: int | None
+    regression_before: float | None
+    regression_after: float | None
+    kl_general: float | None
+    words_before: float | None
+    words_after: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What training took."""
+
+    steps: int | None
+    skipped_steps: int | None
+    sampled_tokens: int | None
+    trained_tokens: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """One run. What the run did not get to is None or empty; nothing is guessed.
 
     `verdict` is one sentence for people. `reason` is the decision's, or why training stopped. `version` is the
     candidate, `previous` the version that it is compared with. `status` is the candidate's now, `live` what is served
-    now, `rolled_back` the decision that took it back. `unaccounted` counts feedback in the window that no record names.
+    now, `rolled_back` the decision that took it back.
     `shown` are the indices of the pairs to show first: newly followed ones, then everything that got worse.
     """
 
@@ -115,25 +151,13 @@ class Report:
     live: int | None
     decision: Decision | None
     rolled_back: Decision | None
-    since: float | None
-    until: float | None
-    calls: int | None
-    feedback: int | None
-    unaccounted: int
+    window: Window
     items: tuple[Item, ...]
     rates: tuple[Rate, ...]
     target: GateCheck | None
     checks: tuple[GateCheck, ...]
-    heldout_cases: int | None
-    regression_before: float | None
-    regression_after: float | None
-    kl_general: float | None
-    words_before: float | None
-    words_after: float | None
-    steps: int | None
-    skipped_steps: int | None
-    sampled_tokens: int | None
-    trained_tokens: int | None
+    measures: Measures
+    work: Work
     stages: tuple[Stage, ...]
     manifest_digest: str
     adapter_digest: str

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import PurePath
 from typing import Any, Protocol
 
 from practicum.dashboard.fates import FeedbackSource, fates
 from practicum.dashboard.pairs import choose, pair_from
-from practicum.dashboard.records import Item, Rate, Report, ReportState, Share, Stage
+from practicum.dashboard.records import Item, Measures, Rate, Report, ReportState, Share, Stage, Window, Work
 from practicum.dashboard.verdict import sentence
 from practicum.errors import NotFound
 from practicum.live.records import checks_from, decision_from, manifest_from
@@ -51,72 +53,42 @@ def build(store: Records, registry: Versions, run_id: str | None = None) -> Repo
     steps = list(store.run_steps(run.run_id))
     outputs: Outputs = {step.step: step.output for step in steps}
     manifest = manifest_from(outputs["curate"]["manifest"]) if "curate" in outputs else None
-    items = _items(store, run, outputs, manifest)
     decision = decision_from(outputs["decide"]["decision"]) if "decide" in outputs else None
+    items = _items(store, run, outputs, manifest)
     checks = checks_from(outputs["gate"]["checks"]) if "gate" in outputs else decision.checks if decision else ()
-    target = next((line for line in checks if line.name.startswith("target:")), None)
-    gate = outputs.get("gate", {}).get("figures") or (decision.figures if decision else {})
-    rates = _rates(gate.get("rates") or {})
-    train = outputs.get("train", {})
-    reason = _reason(outputs, decision)
-    state = _state(run, outputs, decision)
+    figures = outputs.get("gate", {}).get("figures") or (decision.figures if decision else {})
     known = _known(registry, run.run_id, outputs)
-    last_step = steps[-1].step if steps else ""
-    rolled_back = _rolled_back(registry, decision)
     pairs = tuple(pair_from(row) for row in outputs.get("gate", {}).get("examples", ()))
-    version = known.version if known else None
-    return Report(
+    report = Report(
         run_id=run.run_id,
-        state=state,
-        verdict=sentence(
-            state=state,
-            items=items,
-            rates=rates,
-            checks=checks,
-            target=target,
-            decision=decision,
-            version=version,
-            reason=reason,
-            last_step=last_step,
-            rolled_back=rolled_back,
-        ),
-        reason=reason,
+        state=_state(run, outputs, decision),
+        verdict="",
+        reason=decision.reason if decision else str(outputs.get("stopped", {}).get("reason", "")),
         created_at=run.created_at,
         updated_at=run.updated_at,
-        last_step=last_step,
-        model=str((run.config.get("model") or {}).get("id", "")),
+        last_step=steps[-1].step if steps else "",
+        model=_model(run),
         previous=outputs.get("collect", {}).get("live"),
-        version=version,
+        version=known.version if known else None,
         status=known.status if known else None,
         live=registry.live().version,
         decision=decision,
-        rolled_back=rolled_back,
-        since=_figure(outputs.get("collect", {}), "since"),
-        until=_figure(outputs.get("collect", {}), "until"),
-        calls=outputs.get("curate", {}).get("calls"),
-        feedback=outputs.get("curate", {}).get("feedback"),
-        unaccounted=_unaccounted(outputs, items),
+        rolled_back=_rolled_back(registry, decision),
+        window=_window(outputs, items),
         items=items,
-        rates=rates,
-        target=target,
+        rates=_rates(figures.get("rates") or {}),
+        target=next((line for line in checks if line.name.startswith("target:")), None),
         checks=checks,
-        heldout_cases=gate.get("heldout_cases"),
-        regression_before=_figure(gate, "regression_before"),
-        regression_after=_figure(gate, "regression_after"),
-        kl_general=_figure(gate, "kl_general"),
-        words_before=_figure(gate, "words_before"),
-        words_after=_figure(gate, "words_after"),
-        steps=train.get("steps"),
-        skipped_steps=train.get("skipped_steps"),
-        sampled_tokens=train.get("sampled_tokens"),
-        trained_tokens=train.get("trained_tokens"),
+        measures=_measures(figures),
+        work=_work(outputs.get("train", {})),
         stages=_stages(run, steps, outputs),
         manifest_digest=manifest.digest if manifest else "",
-        adapter_digest=known.digest if known else str(train.get("digest", "")),
+        adapter_digest=known.digest if known else str(outputs.get("train", {}).get("digest", "")),
         pairs=pairs,
         shown=choose(pairs),
         log=_log(outputs),
     )
+    return replace(report, verdict=sentence(report))
 
 
 def _find(runs: Sequence[Run], run_id: str | None) -> Run:
@@ -136,8 +108,10 @@ def _state(run: Run, outputs: Outputs, decision: Decision | None) -> ReportState
     return "stopped" if "stopped" in outputs or run.state == "stopped" else "unfinished"
 
 
-def _reason(outputs: Outputs, decision: Decision | None) -> str:
-    return decision.reason if decision else str(outputs.get("stopped", {}).get("reason", ""))
+def _model(run: Run) -> str:
+    """The model's name; of one in a folder only the folder's, since a report is passed on."""
+    name = str((run.config.get("model") or {}).get("id", ""))
+    return PurePath(name).name if PurePath(name).is_absolute() else name
 
 
 def _log(outputs: Outputs) -> tuple[Mapping[str, Any], ...]:
@@ -152,10 +126,37 @@ def _items(store: Records, run: Run, outputs: Outputs, manifest: Manifest | None
     return fates(manifest, store, log=_log(outputs), trained="train" in outputs, until=until)
 
 
-def _unaccounted(outputs: Outputs, items: Sequence[Item]) -> int:
-    """Feedback that the run counted and that no entry and no exclusion names."""
-    counted = outputs.get("curate", {}).get("feedback")
-    return max(0, int(counted) - len({item.feedback_id for item in items})) if counted is not None else 0
+def _window(outputs: Outputs, items: Sequence[Item]) -> Window:
+    collected, curated = outputs.get("collect", {}), outputs.get("curate", {})
+    counted = curated.get("feedback")
+    named = len({item.feedback_id for item in items})
+    return Window(
+        since=_figure(collected, "since"),
+        until=_figure(collected, "until"),
+        calls=curated.get("calls"),
+        feedback=counted,
+        unaccounted=max(0, int(counted) - named) if counted is not None else 0,
+    )
+
+
+def _measures(figures: Mapping[str, Any]) -> Measures:
+    return Measures(
+        heldout_cases=figures.get("heldout_cases"),
+        regression_before=_figure(figures, "regression_before"),
+        regression_after=_figure(figures, "regression_after"),
+        kl_general=_figure(figures, "kl_general"),
+        words_before=_figure(figures, "words_before"),
+        words_after=_figure(figures, "words_after"),
+    )
+
+
+def _work(train: Mapping[str, Any]) -> Work:
+    return Work(
+        steps=train.get("steps"),
+        skipped_steps=train.get("skipped_steps"),
+        sampled_tokens=train.get("sampled_tokens"),
+        trained_tokens=train.get("trained_tokens"),
+    )
 
 
 def _known(registry: Versions, run_id: str, outputs: Outputs) -> PolicyVersion | None:

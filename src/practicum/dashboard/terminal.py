@@ -102,17 +102,18 @@ def _rates(report: Report) -> Table | None:
         rows.append(
             ("held-out feedback, wins minus losses", "", estimate, f"95%: {low} to {high}, n {report.target.n}")
         )
-    if report.heldout_cases is not None:
+    found = report.measures
+    if found.heldout_cases is not None:
         change = None
-        if report.regression_before is not None and report.regression_after is not None:
-            change = report.regression_after - report.regression_before
+        if found.regression_before is not None and found.regression_after is not None:
+            change = found.regression_after - found.regression_before
         before, after = (
             "–" if value is None else f"{100 * value:.1f}%"
-            for value in (report.regression_before, report.regression_after)
+            for value in (found.regression_before, found.regression_after)
         )
-        rows.append(("words in an answer (median)", count(report.words_before), count(report.words_after), ""))
+        rows.append(("words in an answer (median)", count(found.words_before), count(found.words_after), ""))
         rows.append(("general knowledge (regression suite)", before, after, points(change)))
-        rows.append(("distance to the previous version", "", number(report.kl_general, 4), "nats per token (KL)"))
+        rows.append(("distance to the previous version", "", number(found.kl_general, 4), "nats per token (KL)"))
     return _grid(rows, ("", "before", "after", ""), frozenset({1, 2})) if rows else None
 
 
@@ -192,8 +193,8 @@ def _fates(report: Report) -> Table | None:
     rest = len(reasons(report.items)) - 12
     if rest > 0:
         rows.append(("", Text(f"and {plural(rest, 'more reason')}", style="dim")))
-    if report.unaccounted:
-        rows.append((count(report.unaccounted), "in the window, but named by no record of this run"))
+    if report.window.unaccounted:
+        rows.append((count(report.window.unaccounted), "in the window, but named by no record of this run"))
     return _grid(rows, right=frozenset({0})) if rows else None
 
 
@@ -204,8 +205,8 @@ def _cost(report: Report) -> Table:
         ("versions", f"{'none was made' if report.version is None else made}; version {report.live} is live now"),
         ("begun", when(report.created_at)),
         ("time", time or "–"),
-        ("tokens", f"{count(report.sampled_tokens)} sampled, {count(report.trained_tokens)} trained on"),
-        ("steps", f"{count(report.steps)}, {count(report.skipped_steps)} skipped"),
+        ("tokens", f"{count(report.work.sampled_tokens)} sampled, {count(report.work.trained_tokens)} trained on"),
+        ("steps", f"{count(report.work.steps)}, {count(report.work.skipped_steps)} skipped"),
         ("manifest", report.manifest_digest or "–"),
     ]
     return _grid([(Text(name, style="dim"), one_line(text, 200)) for name, text in rows])

@@ -5,41 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from practicum.dashboard.records import Item, Rate, ReportState
+from practicum.dashboard.records import Item, Rate, Report
 from practicum.dashboard.wording import number, one_line, percent, plural, points, rule_name
 from practicum.types.policies import Decision, GateCheck
 
 
-def sentence(
-    *,
-    state: ReportState,
-    items: Sequence[Item],
-    rates: Sequence[Rate],
-    checks: Sequence[GateCheck],
-    target: GateCheck | None,
-    decision: Decision | None,
-    version: int | None,
-    reason: str,
-    last_step: str,
-    rolled_back: Decision | None = None,
-) -> str:
+def sentence(report: Report) -> str:
     """Asked; changed; decided, as far as the run got."""
-    asked = asked_for(items)
-    changed = what_changed(rates, target)
-    who = f"version {version}" if version is not None else "the candidate"
+    asked, changed = asked_for(report.items), what_changed(report.rates, report.target)
+    who = f"version {report.version}" if report.version is not None else "the candidate"
     ends = {
         "promoted": f"so {who} went live: every gate line held",
-        "refused": f"but {who} was refused: {why_refused(checks, decision)}",
-        "stopped": f"but training stopped itself before a version was made: {one_line(reason, 240).rstrip('.')}",
-        "unfinished": f"and the run has not finished: its last finished step is {last_step or 'none'}",
+        "refused": f"but {who} was refused: {why_refused(report.checks, report.decision)}",
+        "stopped": f"but training stopped itself before a version was made: {_clause(report.reason, 240)}",
+        "unfinished": f"and the run has not finished: its last finished step is {report.last_step or 'none'}",
     }
-    if state == "promoted" and not all(line.passed for line in checks):
-        ends["promoted"] = f"and {who} went live"
-    parts = [asked, changed, ends[state]] if changed else [f"{asked},", ends[state]]
-    text = "; ".join(parts[:-1]) + (", " if changed else " ") + parts[-1] + "."
-    if rolled_back is not None:
-        text = text[:-1] + f"; it was rolled back later: {one_line(rolled_back.reason, 160).rstrip('.')}."
-    return text
+    text = f"{asked}; {changed}, {ends[report.state]}" if changed else f"{asked}, {ends[report.state]}"
+    if report.rolled_back is not None:
+        text += f"; it was rolled back later: {_clause(report.rolled_back.reason, 160)}"
+    return text + "."
 
 
 def asked_for(items: Sequence[Item]) -> str:
@@ -87,6 +71,10 @@ def why_refused(checks: Sequence[GateCheck], decision: Decision | None) -> str:
     failed = [line for line in checks if not line.passed]
     moved = str(decision.figures.get("refused_because", "")) if decision else ""
     if moved or not failed:
-        return one_line(moved or (decision.reason if decision else "no reason is on record"), 240).rstrip(".")
+        return _clause(moved or (decision.reason if decision else "no reason is on record"), 240)
     names = "; ".join(one_line(line.name, 80) for line in failed)
     return f"{len(failed)} of {len(checks)} gate lines did not hold ({names})"
+
+
+def _clause(text: str, limit: int) -> str:
+    return one_line(text, limit).rstrip(".")

@@ -31,8 +31,9 @@ class Voice:
 
     @property
     def changes(self) -> tuple[Change, ...]:
-        """What a correction changed in the served answer."""
-        return word_diff(self.items[0].served, self.text) if self.items[0].served else ()
+        """What a correction changed in the served answer; empty where it replaced several different ones."""
+        served = {item.served for item in self.items}
+        return word_diff(self.items[0].served, self.text) if len(served) == 1 else ()
 
 
 def voices(items: Sequence[Item]) -> tuple[Voice, ...]:

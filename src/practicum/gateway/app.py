@@ -71,9 +71,36 @@ def create_app(
         open_paths: further paths that need no key.
         timing: how long to wait for whom.
     """
+    parts = _parts(config, store, registry, sampler, renderer, mode, timing)
+    app = FastAPI(title="Practicum", openapi_url=None, lifespan=_lifespan(parts, store))
+    app.state.parts = parts
+    _add_routes(app, parts, store, registry)
+    for router in routers:
+        app.include_router(router)
+    for kind in (PracticumError, HTTPException, RequestValidationError):
+        app.add_exception_handler(kind, _answer_error)
+    app.add_middleware(
+        Edge,
+        lookup=key_lookup or partial(lookup, store),
+        max_body_bytes=config.server.max_body_bytes,
+        body_timeout_s=config.server.body_timeout_s,
+        open_paths=open_paths,
+    )
+    return app
+
+
+def _parts(
+    config: Config,
+    store: Store,
+    registry: Policies,
+    sampler: Sampler,
+    renderer: Renderer,
+    mode: Mode,
+    timing: Timing,
+) -> ChatParts:
     names = ModelNames(config.gateway.model_name, config.gateway.aliases)
     longest = config.model.context_length or sampler.context_length
-    parts = ChatParts(
+    return ChatParts(
         store=store,
         in_progress=InProgress(),
         preparer=Preparer(
@@ -92,21 +119,6 @@ def create_app(
         watch=EngineWatch(timing.stall_s),
         timing=timing,
     )
-    app = FastAPI(title="Practicum", openapi_url=None, lifespan=_lifespan(parts, store))
-    app.state.parts = parts
-    _add_routes(app, parts, store, registry)
-    for router in routers:
-        app.include_router(router)
-    for kind in (PracticumError, HTTPException, RequestValidationError):
-        app.add_exception_handler(kind, _answer_error)
-    app.add_middleware(
-        Edge,
-        lookup=key_lookup or partial(lookup, store),
-        max_body_bytes=config.server.max_body_bytes,
-        body_timeout_s=config.server.body_timeout_s,
-        open_paths=open_paths,
-    )
-    return app
 
 
 def _lifespan(parts: ChatParts, store: Store) -> Any:

@@ -6,6 +6,7 @@ read is an outage and answers 503, never "unknown key". Keys are never logged an
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from urllib.parse import parse_qs
 
@@ -13,13 +14,14 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.types import Scope as AsgiScope
 
-from practicum.errors import Forbidden, Unauthenticated
+from practicum.errors import Forbidden, StoreError, Unauthenticated
 from practicum.types.principals import Principal, Scope
 
 # Gives the holder of a key, or None. May block; it runs on a thread.
 Lookup = Callable[[str], Principal | None]
 
 _STATE = "practicum.principal"
+_log = logging.getLogger("practicum.gateway.auth")
 
 
 def keys_in(scope: AsgiScope) -> list[str]:
@@ -38,7 +40,11 @@ async def identify(scope: AsgiScope, lookup: Lookup) -> Principal:
         raise Unauthenticated(
             "No API key was sent.", hint="Send it as `Authorization: Bearer KEY`.", code="missing_api_key"
         )
-    holders = [await run_in_threadpool(lookup, key) for key in keys[:4]]
+    try:
+        holders = [await run_in_threadpool(lookup, key) for key in keys[:4]]
+    except StoreError as error:  # its message may name files, and nobody is known yet
+        _log.error("keys cannot be read: %s", error)
+        raise StoreError("The keys cannot be read at the moment.", hint="Try again.") from error
     first = holders[0]
     if first is None or len(keys) > 4 or any(holder is None or holder.key_id != first.key_id for holder in holders):
         raise Unauthenticated(

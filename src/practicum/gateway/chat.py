@@ -93,6 +93,7 @@ class ChatResponse(Response):
         self._prepared = prepared
         self._call = call
         self._sink = _sink(parts, prepared, call)
+        self._gone = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, and stop when the caller disconnects."""
@@ -103,6 +104,7 @@ class ChatResponse(Response):
             async def watch_caller() -> None:
                 while (await receive())["type"] != "http.disconnect":
                     pass
+                self._gone = True
                 group.cancel_scope.cancel()
 
             group.start_soon(watch_caller)
@@ -127,6 +129,7 @@ class ChatResponse(Response):
             recording=recording,
             answer=answer,
             ping_s=parts.timing.ping_s,
+            keep_tokens=prepared.request.logprobs,
         )
         try:
             reason = await generation.run(self._sink)
@@ -159,8 +162,10 @@ class ChatResponse(Response):
                     self._parts.watch.failed()
                 reason = f"{error.code}: {error.message}" if isinstance(error, PracticumError) else "internal error"
                 await recording.abandon("failed", text=text, error=reason)
-            else:
+            elif self._gone:
                 await recording.abandon("aborted", text=text, error="the caller disconnected")
+            else:
+                await recording.abandon("interrupted", text=text, error="the server stopped before the answer ended")
         except PracticumError:  # counted and logged by the recorder; the first error is the one to report
             return
 

@@ -8,12 +8,12 @@ sampling. It must not know wire formats or the store.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import anyio
-from anyio.abc import ObjectReceiveStream, ObjectSendStream
 
 from practicum.capture.recorder import Recording
 from practicum.errors import EngineError
@@ -56,6 +56,7 @@ class Generation:
         recording: where every token goes first.
         answer: what becomes of the text.
         ping_s: seconds of silence after which the sink is told.
+        keep_tokens: whether the sink wants each token's text and logprob.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Generation:
         recording: Recording,
         answer: AnswerText,
         ping_s: float,
+        keep_tokens: bool,
     ) -> None:
         self.tokens: list[TokenText] = []
         self._sampler = sampler
@@ -77,8 +79,9 @@ class Generation:
         self._recording = recording
         self._answer = answer
         self._ping_s = ping_s
+        self._keep_tokens = keep_tokens
         self._decoder = IncrementalDecoder(tokenizer)
-        self._failure: Exception | None = None
+        self._queue: asyncio.Queue[TokenChunk | Exception] = asyncio.Queue(_BUFFERED_CHUNKS)
         self._ended: FinishReason | None = None
 
     async def run(self, sink: Sink) -> FinishReason:
@@ -86,13 +89,12 @@ class Generation:
 
         Tokens behind the last piece are left in `tokens`.
         """
-        send, receive = anyio.create_memory_object_stream[TokenChunk](_BUFFERED_CHUNKS)
         failure: Exception | None = None
         with self._watch.answer():
-            async with anyio.create_task_group() as group, receive:
-                group.start_soon(self._pump, send)
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._pump)
                 try:
-                    await self._consume(receive, sink)
+                    await self._consume(sink)
                 except Exception as error:
                     failure = error
                 group.cancel_scope.cancel()
@@ -100,31 +102,25 @@ class Generation:
             raise failure
         return self._answer.finish_reason(self._ended)
 
-    async def _pump(self, send: ObjectSendStream[TokenChunk]) -> None:
+    async def _pump(self) -> None:
         chunks = self._sampler.sample(self._sample)
+        end: Exception = EngineError("The engine ended an answer without a reason.")
         try:
-            async with send:
-                async for chunk in chunks:
-                    self._watch.progress()
-                    await send.send(chunk)
-        except anyio.BrokenResourceError:
-            pass
+            async for chunk in chunks:
+                self._watch.progress()
+                await self._queue.put(chunk)
         except Exception as error:
-            self._failure = error
+            end = error
         finally:
             close = getattr(chunks, "aclose", None)
             if close is not None:
                 with anyio.CancelScope(shield=True):
                     await close()
+        await self._queue.put(end)
 
-    async def _consume(self, receive: ObjectReceiveStream[TokenChunk], sink: Sink) -> None:
+    async def _consume(self, sink: Sink) -> None:
         while self._ended is None and not self._answer.enough:
-            chunk: TokenChunk | None = None
-            try:
-                with anyio.move_on_after(self._ping_s):
-                    chunk = await receive.receive()
-            except anyio.EndOfStream:
-                raise self._failure or EngineError("The engine ended an answer without a reason.") from None
+            chunk = await self._next()
             if chunk is None:
                 self._watch.check()
                 await sink.idle()
@@ -136,9 +132,24 @@ class Generation:
             await self._hand_out(self._answer.feed(self._decoder.finish()), sink)
         await self._hand_out(self._answer.finish(), sink)
 
+    async def _next(self) -> TokenChunk | None:
+        """The next chunk, or None after a while without one. Raises what the sampler raised."""
+        if self._queue.empty():
+            try:
+                async with asyncio.timeout(self._ping_s):
+                    item = await self._queue.get()
+            except TimeoutError:
+                return None
+        else:
+            item = self._queue.get_nowait()
+        if isinstance(item, Exception):
+            raise item
+        return item
+
     def _text(self, chunk: TokenChunk) -> str:
-        for token, logprob in zip(chunk.ids, chunk.logprobs, strict=True):
-            self.tokens.append(TokenText(text=self._tokenizer.decode([token]), logprob=logprob))
+        if self._keep_tokens:
+            pairs = zip(chunk.ids, chunk.logprobs, strict=True)
+            self.tokens.extend(TokenText(text=self._tokenizer.decode([token]), logprob=value) for token, value in pairs)
         return self._decoder.feed([token for token in chunk.ids if token not in self._sample.stop_ids])
 
     async def _hand_out(self, pieces: Sequence[str | ToolCall], sink: Sink) -> None:

@@ -5,10 +5,10 @@ It must not know how the pieces came about.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-import anyio
 from starlette.types import Send
 
 from practicum.dialects import openai_chat
@@ -64,7 +64,7 @@ class _Sink:
 
     async def _write(self, message: dict[str, Any]) -> None:
         try:
-            with anyio.fail_after(self._write_timeout_s):
+            async with asyncio.timeout(self._write_timeout_s):
                 await self.send(message)
         except (TimeoutError, OSError) as error:
             raise CallerGone from error

@@ -88,11 +88,15 @@ class Swapper:
         _log.info("serving version %d", live.version)
 
     async def ensure(self, version: int) -> PolicyVersion:
-        """Load a released version that a request names. Raises NotFound, CorruptArtifact or EngineError."""
+        """Load a released version that a request names. Raises NotFound, or EngineError when it cannot be loaded."""
         policy = await asyncio.to_thread(self._policies.get, version)
         if policy.status not in RELEASED:
             raise NotFound(f"Version {version} is {policy.status}, not released.", code="model_not_found")
-        await self._load(policy)
+        try:
+            await self._load(policy)
+        except PracticumError as error:  # its message may name files
+            _log.error("version %d cannot be served: %s", version, error)
+            raise EngineError(f"Version {version} cannot be served.", code=error.code) from error
         return policy
 
     def current(self) -> PolicyVersion:

@@ -21,13 +21,12 @@ from practicum.evals.heldout import (
 )
 from practicum.evals.stats import proportion
 from practicum.live.prompts import PromptBook
-from practicum.live.records import checks_from
 from practicum.live.workbench import Workbench
 from practicum.release.gate import Evidence, checks
 from practicum.store import Store
 from practicum.types.manifests import Manifest
 from practicum.types.messages import Message
-from practicum.types.policies import GateCheck, PolicyVersion
+from practicum.types.policies import PolicyVersion
 from practicum.types.training import Progress
 
 
@@ -71,11 +70,6 @@ class Examiner:
             "figures": figures,
             "examples": [_example(o, n, asked.get(c.case_id, "")) for c, o, n in zip(cases, old, new, strict=True)],
         }
-
-    @staticmethod
-    def checks_from(gate: Mapping[str, Any]) -> tuple[GateCheck, ...]:
-        """The lines of an examination that was read back from the store."""
-        return checks_from(gate["checks"])
 
     def _cases(self, manifest: Manifest) -> list[Case]:
         comments: dict[str, list[str]] = defaultdict(list)
@@ -168,7 +162,8 @@ class Examiner:
             target_name=name,
             target_new=tuple(target_new),
             target_old=tuple(target_old),
-            clusters=tuple(clusters),
+            target_clusters=tuple(clusters),
+            clusters=tuple(case.cluster for case in cases),
             answers_new=tuple(new),
             answers_old=tuple(old),
             regression_old=scored[0],

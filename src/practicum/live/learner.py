@@ -90,7 +90,7 @@ class Learner:
             ),
             steps=_steps(1, len(lessons), settings.hindsight_batch),
             learning_rate=settings.hindsight_learning_rate,
-            fresh_teacher=True,
+            fresh_teacher=turn == 0,
             fresh_optimizer=turn == 0,
         )
 
@@ -123,4 +123,4 @@ class Learner:
 
 
 def _steps(epochs: float, rows: int, batch: int) -> int:
-    return max(1, math.ceil(epochs * rows / batch))
+    return max(1, math.ceil(epochs * math.ceil(rows / batch)))

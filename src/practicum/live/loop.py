@@ -21,7 +21,7 @@ from practicum.live.examine import Examiner
 from practicum.live.learner import Learner
 from practicum.live.lease import Held
 from practicum.live.prompts import PromptBook
-from practicum.live.records import decision_from, manifest_from, run_config
+from practicum.live.records import checks_from, decision_from, manifest_from, run_config
 from practicum.live.workbench import Workbench
 from practicum.policies import Registry
 from practicum.release.gate import decide
@@ -82,7 +82,7 @@ class Loop:
             try:
                 return run_id, self._advance(run_id, outputs)
             except GuardTripped as stop:
-                self._record(run_id, "stopped", {"reason": str(stop)})
+                self._record(run_id, "stopped", {"reason": str(stop), "log": list(stop.log)})
                 self._store.set_run_state(run_id, "stopped", fence=self._fence).result()
                 return run_id, None
 
@@ -181,22 +181,13 @@ class Loop:
         applied = [d for d in self._registry.decisions() if d.run_id == run_id]
         if applied:
             return {"decision": asdict(applied[0])}
-        gate = outputs["gate"]
-        decision = decide(
-            Examiner.checks_from(gate), version=version, live=live, actor="gate", run_id=run_id, **gate["figures"]
-        )
+        lines, figures = checks_from(outputs["gate"]["checks"]), outputs["gate"]["figures"]
+        known = {"version": version, "live": live, "actor": "gate", "run_id": run_id, "figures": figures}
+        decision = decide(lines, **known)
         try:
             self._registry.apply_decision(decision)
         except Conflict as moved:
-            decision = decide(
-                (),
-                version=version,
-                live=live,
-                actor="gate",
-                run_id=run_id,
-                refused_because=str(moved),
-                **gate["figures"],
-            )
+            decision = decide(lines, **known, refused_because=f"the comparison is void: {moved.message}")
             self._registry.apply_decision(decision)
         return {"decision": asdict(decision)}
 

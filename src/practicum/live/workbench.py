@@ -9,7 +9,6 @@ from practicum.types.policies import PolicyVersion
 from practicum.types.seams import Trainer
 
 
-
 class Workbench(Protocol):
     """A trainer and a local policy over one model."""
 

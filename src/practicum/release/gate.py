@@ -8,7 +8,7 @@ corrected for their number: each must hold, so testing more of them only makes a
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from practicum.config import GateConfig
@@ -21,11 +21,16 @@ from practicum.types.policies import Decision, DecisionVerdict, GateCheck
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What was measured of a candidate against the live policy; lists are aligned item by item."""
+    """What was measured of a candidate against the live policy.
+
+    Three aligned families: `target_*` with `target_clusters`; `answers_*` and `on_topic_*` with `clusters`, one entry
+    a held-out case (`on_topic_*` may be empty where there was no second prompt to compare with); `regression_*`.
+    """
 
     target_name: str
     target_new: tuple[float, ...]
     target_old: tuple[float, ...]
+    target_clusters: tuple[str, ...]
     clusters: tuple[str, ...]
     answers_new: tuple[Graded, ...]
     answers_old: tuple[Graded, ...]
@@ -46,7 +51,7 @@ def checks(evidence: Evidence, settings: GateConfig) -> tuple[GateCheck, ...]:
     return (
         _superior(
             f"target: {evidence.target_name}",
-            paired_difference(evidence.target_new, evidence.target_old, clusters),
+            paired_difference(evidence.target_new, evidence.target_old, evidence.target_clusters),
             settings.min_gain,
             settings.min_cases,
         ),
@@ -58,7 +63,7 @@ def checks(evidence: Evidence, settings: GateConfig) -> tuple[GateCheck, ...]:
         ),
         _not_inferior(
             "stays on the question",
-            paired_difference(evidence.on_topic_new, evidence.on_topic_old, clusters),
+            paired_difference(evidence.on_topic_new, evidence.on_topic_old, clusters[: len(evidence.on_topic_new)]),
             settings.on_topic_margin,
             f"{_mean(evidence.on_topic_old):.2f} -> {_mean(evidence.on_topic_new):.2f}",
         ),
@@ -77,30 +82,43 @@ def checks(evidence: Evidence, settings: GateConfig) -> tuple[GateCheck, ...]:
 
 
 def decide(
-    lines: Sequence[GateCheck], *, version: int, live: int, actor: str, run_id: str | None = None, **figures: object
+    lines: Sequence[GateCheck],
+    *,
+    version: int,
+    live: int,
+    actor: str,
+    run_id: str | None = None,
+    refused_because: str = "",
+    figures: Mapping[str, object] | None = None,
 ) -> Decision:
-    """Promote if every line held, else refuse; the reason names the lines that did not."""
+    """Promote if every line held, else refuse; the reason names the lines that did not.
+
+    `refused_because` refuses whatever the lines say: the comparison itself no longer stands.
+    """
     failed = [line for line in lines if not line.passed]
-    verdict: DecisionVerdict = "refuse" if failed else "promote"
-    if failed:
-        reason = "; ".join(
-            f"{line.name}: {line.estimate:+.3f} [{line.low:+.3f}, {line.high:+.3f}], {line.rule}" for line in failed
-        )
-    else:
-        target = lines[0]
-        reason = f"{target.name}: {target.estimate:+.3f} [{target.low:+.3f}, {target.high:+.3f}], and every guard held"
+    verdict: DecisionVerdict = "refuse" if failed or refused_because or not lines else "promote"
     return Decision(
         decision_id=new_id("dec"),
         version=version,
         previous=live,
         verdict=verdict,
-        reason=reason,
+        reason=refused_because or _reason(lines, failed),
         actor=actor,
         created_at=time.time(),
         run_id=run_id,
         checks=tuple(lines),
-        figures=dict(figures),
+        figures=dict(figures or {}),
     )
+
+
+def _reason(lines: Sequence[GateCheck], failed: Sequence[GateCheck]) -> str:
+    if failed:
+        return "; ".join(f"{_found(line)}, {line.rule}" for line in failed)
+    return f"{_found(lines[0])}, and every guard held" if lines else "nothing was measured"
+
+
+def _found(line: GateCheck) -> str:
+    return f"{line.name}: {line.estimate:+.3f} [{line.low:+.3f}, {line.high:+.3f}]"
 
 
 def _superior(name: str, found: Interval, bound: float, min_cases: int) -> GateCheck:

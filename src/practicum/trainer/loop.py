@@ -104,7 +104,11 @@ class Run:
             self._log.append(figures)
             if progress is not None:
                 progress(phase.name, step + 1, phase.steps, figures)
-            self._guards.check(self._log)
+            try:
+                self._guards.check(self._log)
+            except GuardTripped as stop:
+                stop.log = tuple(self._log)
+                raise
             if (step + 1) % self._every == 0 or step + 1 == phase.steps:
                 self._checkpoint()
 

@@ -79,6 +79,7 @@ class Starter:
         server_config: ServerConfig | None = None,
         gateway_config: GatewayConfig | None = None,
         scopes: set[str] | None = None,
+        renderer: Renderer | None = None,
         **options: Any,
     ) -> Running:
         sampler = sampler or ScriptedSampler()
@@ -92,7 +93,7 @@ class Starter:
         )
         key = create_key(store, "helpdesk", scopes or {"sample", "feedback"})
         registry = Registry(store, config.policies_dir)
-        renderer = Renderer(ByteTokenizer())
+        renderer = renderer or Renderer(ByteTokenizer())
         app = create_app(config, store, registry, sampler, renderer, timing=timing, **options)
         started = threading.Event()
         port: list[int] = []

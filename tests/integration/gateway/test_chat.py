@@ -63,7 +63,9 @@ def test_w7_a_stream_has_role_deltas_reason_usage_and_terminator(up: Any) -> Non
     assert chunks[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
     text = "".join(c["choices"][0]["delta"].get("content") or "" for c in chunks[:-1])
     calls = [c["choices"][0]["delta"]["tool_calls"] for c in chunks[:-1] if c["choices"][0]["delta"].get("tool_calls")]
-    assert text == "I will use bash." and json.loads(calls[0][0]["function"]["arguments"]) == {"command": "echo scripted"}
+    assert text == "I will use bash." and json.loads(calls[0][0]["function"]["arguments"]) == {
+        "command": "echo scripted"
+    }
     assert chunks[-2]["choices"][0]["finish_reason"] == "tool_calls"
     assert chunks[-1]["choices"] == [] and chunks[-1]["usage"]["completion_tokens"] > 0
     assert "usage" not in plain.text

@@ -65,3 +65,11 @@ def test_loops() -> None:
     assert loops([1, 2, 3, 4] * 4)
     assert not loops(list(range(40)))
     assert not loops([])
+
+
+def test_no_step_takes_a_row_twice_and_steps_of_an_epoch_are_alike() -> None:
+    for n in (1, 5, 11, 16):
+        steps = [epoch_order(n, 5, step, seed=1) for step in range(-(-n // 5))]
+        assert sorted(index for picks in steps for index in picks) == list(range(n))
+        assert max(map(len, steps)) - min(map(len, steps)) <= 1
+        assert max(map(len, steps)) <= 5

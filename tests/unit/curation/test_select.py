@@ -62,7 +62,9 @@ def test_the_latest_sessions_are_held_out_whole() -> None:
     assert held == {"ses_005", "ses_006"}
     assert {e.session_id for e in manifest.entries if e.split == "train"}.isdisjoint(held)
     assert manifest.cutoff == 5.0
-    assert all(c.created_at < manifest.cutoff for c in calls if c.call_id in manifest.train_calls and c.call_id != "call_007")
+    assert all(
+        c.created_at < manifest.cutoff for c in calls if c.call_id in manifest.train_calls and c.call_id != "call_007"
+    )
 
 
 def test_silent_sessions_after_the_cutoff_are_judged_on_too() -> None:
@@ -74,7 +76,12 @@ def test_silent_sessions_after_the_cutoff_are_judged_on_too() -> None:
 def test_each_form_has_its_use() -> None:
     calls = [call(n) for n in range(8)]
     given = [item(n) for n in range(8)]
-    given += [item(0, "correction", "better"), item(1, "thumb", "down"), item(2, "score", 0.5), item(3, "outcome", True)]
+    given += [
+        item(0, "correction", "better"),
+        item(1, "thumb", "down"),
+        item(2, "score", 0.5),
+        item(3, "outcome", True),
+    ]
     manifest = curate(calls, given, SETTINGS)
     assert [e.text for e in manifest.select("clone", "train")] == ["better"]
     assert [e.polarity for e in manifest.select("polarity", "train")] == [-1.0, 0.5, 1.0]
@@ -89,6 +96,7 @@ def test_several_comments_are_read_together_and_the_latest_correction_wins() -> 
     entry = next(e for e in manifest.select("hindsight", "train") if e.call_id == "call_000")
     assert entry.text == "too long\nand friendlier"
     assert [e.text for e in manifest.select("clone", "train")] == ["second"]
+    assert "later correction" in reasons(manifest)["fb_000_correction"]
 
 
 @pytest.mark.parametrize(

@@ -64,12 +64,21 @@ def test_a_promoted_run(scene: Scene) -> None:
         recorded[k] for k in ("estimate", "low", "high", "n")
     )
     assert report.checks == gate_lines() and report.target == gate_lines()[0]
-    assert (report.words_before, report.words_after) == (96.0, 27.0)
-    assert (report.regression_before, report.regression_after, report.kl_general) == (0.612, 0.608, 0.0413)
-    assert (report.sampled_tokens, report.trained_tokens, report.steps, report.skipped_steps) == (20_480, 81_234, 42, 1)
+    assert (report.measures.words_before, report.measures.words_after) == (96.0, 27.0)
+    assert (report.measures.regression_before, report.measures.regression_after, report.measures.kl_general) == (
+        0.612,
+        0.608,
+        0.0413,
+    )
+    assert (report.work.sampled_tokens, report.work.trained_tokens, report.work.steps, report.work.skipped_steps) == (
+        20_480,
+        81_234,
+        42,
+        1,
+    )
     assert report.manifest_digest == "5f" * 32 and report.model == "smollm2-135m-instruct"
     assert report.log == tuple(training_log())
-    assert report.unaccounted == 0
+    assert report.window.unaccounted == 0
 
 
 def test_stages_are_the_time_between_records(scene: Scene) -> None:
@@ -114,7 +123,7 @@ def test_an_unfinished_run_has_chosen_and_not_trained(scene: Scene) -> None:
     assert report.state == "unfinished" and report.last_step == "curate"
     assert report.verdict.endswith("and the run has not finished: its last finished step is curate.")
     assert {item.fate for item in report.items} == {"chosen", "heldout", "excluded"}
-    assert report.version is None and report.rates == () and report.checks == () and report.kl_general is None
+    assert report.version is None and report.rates == () and report.checks == () and report.measures.kl_general is None
 
 
 def test_a_run_without_any_step(scene: Scene) -> None:
@@ -179,7 +188,7 @@ def test_what_an_author_does_later_is_marked_and_withdrawn_words_are_not_repeate
 
 def test_feedback_that_no_record_names_is_counted(scene: Scene) -> None:
     scene.run("curate", feedback=8)
-    assert build(scene.store, scene.registry).unaccounted == 2
+    assert build(scene.store, scene.registry).window.unaccounted == 2
 
 
 def test_a_check_without_cases_has_no_share(scene: Scene) -> None:
@@ -191,6 +200,11 @@ def test_a_check_without_cases_has_no_share(scene: Scene) -> None:
 
 def _nothing() -> dict[str, float]:
     return {"estimate": float("nan"), "low": 0.0, "high": 1.0, "n": 0}
+
+
+def test_a_model_in_a_folder_is_named_without_its_path(scene: Scene) -> None:
+    scene.store.create_run("run_new", {"model": {"id": "/home/anna/models/tiny"}}, "running").result()
+    assert build(scene.store, scene.registry).model == "tiny"
 
 
 # -- pairs -------------------------------------------------------------------------------------------------------

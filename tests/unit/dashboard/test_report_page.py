@@ -188,6 +188,9 @@ def test_a_correction_shows_what_it_changed(scene: Scene) -> None:
     scene.run("curate")
     page = render_html(build(scene.store, scene.registry))
     assert "<del>Anything else? </del><ins>— The team</ins>" in page
+    scene.say("We are on it.\n\n— The team", form="correction", served="Something quite different.")
+    scene.run("curate", run_id="run_02")
+    assert "Anything else?" not in render_html(build(scene.store, scene.registry))
 
 
 def test_writing_is_whole_or_not_at_all(scene: Scene, tmp_path: Path) -> None:

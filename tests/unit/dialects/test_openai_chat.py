@@ -104,7 +104,9 @@ def test_w10_the_same_fields_are_fine_where_they_change_nothing(field: str, valu
     assert read(**{field: value}).body[field] == value
 
 
-@pytest.mark.parametrize("part", [{"type": "image_url", "image_url": {"url": "x"}}, {"type": "input_audio"}, {"type": "file"}])
+@pytest.mark.parametrize(
+    "part", [{"type": "image_url", "image_url": {"url": "x"}}, {"type": "input_audio"}, {"type": "file"}]
+)
 def test_w11_parts_that_are_no_text_are_refused_where_they_stand(part: dict[str, Any]) -> None:
     messages = [{"role": "user", "content": "a"}, {"role": "user", "content": [{"type": "text", "text": "b"}, part]}]
     error = refused(messages=messages)

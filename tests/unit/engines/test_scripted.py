@@ -83,9 +83,14 @@ async def test_a_script_is_played_by_the_number_of_answers(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [("{", "JSON"), ("{}", "list"), ('[{"text": "x"}]', "step 0.text"), ('[{}, {"tool_calls": [{}]}]', "1.tool_calls.0.name"),
-     ('[{"delay_s": -1}]', "0.delay_s")],
-)  # fmt: skip
+    [
+        ("{", "JSON"),
+        ("{}", "list"),
+        ('[{"text": "x"}]', "step 0.text"),
+        ('[{}, {"tool_calls": [{}]}]', "1.tool_calls.0.name"),
+        ('[{"delay_s": -1}]', "0.delay_s"),
+    ],
+)
 def test_errors_in_a_script_say_where(content: str, words: str, tmp_path: Path) -> None:
     file = tmp_path / "script.json"
     file.write_text(content)

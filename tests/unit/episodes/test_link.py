@@ -79,7 +79,9 @@ def test_forks_have_the_reason(messages: list[Message], expected: ForkReason | N
 
 
 def test_other_tools_fork() -> None:
-    assert reason([*SECOND_MESSAGES, said("d"), user("e")], (BASH, ToolSpec(name="sh", parameters={}))) == "tools_changed"
+    assert (
+        reason([*SECOND_MESSAGES, said("d"), user("e")], (BASH, ToolSpec(name="sh", parameters={}))) == "tools_changed"
+    )
 
 
 def test_a_changed_own_message_forks() -> None:

@@ -24,9 +24,7 @@ json_objects = st.dictionaries(
 
 
 def answer(arguments: str, content: str = "") -> Message:
-    return Message(
-        role="assistant", content=content, tool_calls=(ToolCall(id="c1", name="bash", arguments=arguments),)
-    )
+    return Message(role="assistant", content=content, tool_calls=(ToolCall(id="c1", name="bash", arguments=arguments),))
 
 
 def same(left: Message, right: Message) -> bool:

@@ -41,8 +41,9 @@ def test_e5_a_merged_row_is_longer_than_any_turn_was_allowed_to_be() -> None:
 
 
 def test_a_branch_trains_what_is_shared_once() -> None:
-    calls = [*three_turns(), call("c4", [*A, said("x"), user("B")], said("w"), prompt=(1, 2, 1000, 1001, 7), ids=(1009,),
-                                  episode_id="ep", parent_call_id="c1")]  # fmt: skip
+    other = call("c4", [*A, said("x"), user("B")], said("w"), prompt=(1, 2, 1000, 1001, 7), ids=(1009,), episode_id="ep",
+                 parent_call_id="c1")  # fmt: skip
+    calls = [*three_turns(), other]
     trunk, branch = training_rows(calls).rows
     assert trunk.trained_tokens == 5
     assert (branch.prompt_ids, branch.completion_ids) == ((1, 2, 1000, 1001, 7), (1009,))
@@ -153,9 +154,7 @@ def test_every_sampled_token_is_trained_exactly_once_or_refused(
                  parent_call_id=parent.call_id if parent else None)
         )  # fmt: skip
     made = training_rows(calls)
-    trained = [
-        token for row in made.rows for token, own in zip(row.completion_ids, row.mask, strict=True) if own
-    ]
+    trained = [token for row in made.rows for token, own in zip(row.completion_ids, row.mask, strict=True) if own]
     expected = [token for one in calls if one.kind == "agent" for token in one.completion_ids]
     assert sorted(trained) == sorted(expected)
     in_rows = {name for row in made.rows for name in row.call_ids}

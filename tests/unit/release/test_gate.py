@@ -37,6 +37,7 @@ def evidence(
         target_name="rule",
         target_new=tuple(new),
         target_old=tuple(old),
+        target_clusters=tuple(f"s{n}" for n in range(len(new))),
         clusters=tuple(f"s{n}" for n in range(len(new))),
         answers_new=answers(text, new),
         answers_old=answers("It will be with you on Friday or a day later.", old),
@@ -94,6 +95,12 @@ def test_a_policy_far_from_the_live_one_on_general_prompts_is_refused() -> None:
 def test_too_few_cases_are_refused_however_good() -> None:
     outcome, reason = verdict(evidence([1.0] * 4, [0.0] * 4))
     assert outcome == "refuse" and "at least 8 cases" in reason
+
+
+def test_a_void_comparison_is_refused_whatever_it_showed() -> None:
+    lines = checks(evidence(BETTER, BEFORE), GateConfig())
+    decision = decide(lines, version=2, live=1, actor="gate", refused_because="the live version changed")
+    assert (decision.verdict, decision.reason) == ("refuse", "the live version changed")
 
 
 def test_nothing_measured_is_refused() -> None:

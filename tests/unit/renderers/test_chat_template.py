@@ -87,7 +87,9 @@ def test_w6_a_template_that_drops_calls_gets_them_as_text() -> None:
     renderer = Renderer(TOKENIZER, source)
     assert not renderer.native_tools
     call = ToolCall(id="c1", name="bash", arguments='{"command": "ls"}')
-    text = text_of(renderer.render([Message(role="user"), Message(role="assistant", content="Now.", tool_calls=(call,))]))
+    text = text_of(
+        renderer.render([Message(role="user"), Message(role="assistant", content="Now.", tool_calls=(call,))])
+    )
     assert 'Now.\n<tool_call>\n{"name": "bash", "arguments": {"command": "ls"}}\n</tool_call><|im_end|>' in text
 
 
@@ -100,7 +102,11 @@ def test_tools_are_explained_in_the_system_message() -> None:
 
 
 def test_results_of_parallel_calls_share_a_turn() -> None:
-    rest = [Message(role="tool", content="one"), Message(role="tool", content="two"), Message(role="user", content="go")]
+    rest = [
+        Message(role="tool", content="one"),
+        Message(role="tool", content="two"),
+        Message(role="user", content="go"),
+    ]
     text = text_of(PLAIN.tail([Message(role="user", content="a")], rest, stop_id=TOKENIZER.END))
     assert text.count("<|im_start|>user") == 2
     assert text.index("one") < text.index("two") < text.index("go")
@@ -141,7 +147,8 @@ def test_a_template_may_refuse_a_conversation() -> None:
 
 
 @pytest.mark.parametrize(
-    "source", ["{{ ().__class__.__base__.__subclasses__() }}", "{{ messages.append(1) }}", "{{ cycler.__init__.__globals__ }}"]
+    "source",
+    ["{{ ().__class__.__base__.__subclasses__() }}", "{{ messages.append(1) }}", "{{ cycler.__init__.__globals__ }}"],
 )
 def test_a_template_cannot_leave_its_sandbox(source: str) -> None:
     with pytest.raises(RequestError, match="fails on this conversation"):
