@@ -1,21 +1,21 @@
 """The error tree. Every error names its cause and the way out; programming errors are not in it and propagate.
 
-    PracticumError
-    ├── UsageError                what the caller sent or configured is wrong                   (HTTP 400, exit 2)
-    │   ├── ConfigError           a configuration value or key
-    │   ├── RequestError          a request's content; names the field                          (HTTP 400)
-    │   │   └── ContextOverflow   the prompt does not fit the model's context                   (HTTP 400)
-    │   ├── NotFound              an id, a model, a policy version                              (HTTP 404)
-    │   ├── Unauthenticated       no key, or an unknown one                                     (HTTP 401)
-    │   ├── Forbidden             a known key that may not do this                              (HTTP 403)
-    │   ├── Conflict              the state does not allow it (already retracted, not a candidate) (HTTP 409)
-    │   └── MissingExtra          an optional dependency; names the command that installs it
-    ├── StoreError                the record could not be made durable                          (HTTP 503)
-    │   └── SchemaError           the file was written by a newer release, or is not a store
-    ├── EngineError               the sampler or the trainer failed                             (HTTP 503)
-    │   └── Unsupported           a backend lacks a capability; it is refused, never ignored
-    ├── CorruptArtifact           an adapter or checkpoint whose digest or tensors do not match
-    └── GuardTripped              learning stopped itself: KL, length, repetition or zero signal
+PracticumError
+├── UsageError                what the caller sent or configured is wrong                   (HTTP 400, exit 2)
+│   ├── ConfigError           a configuration value or key
+│   ├── RequestError          a request's content; names the field                          (HTTP 400)
+│   │   └── ContextOverflow   the prompt does not fit the model's context                   (HTTP 400)
+│   ├── NotFound              an id, a model, a policy version                              (HTTP 404)
+│   ├── Unauthenticated       no key, or an unknown one                                     (HTTP 401)
+│   ├── Forbidden             a known key that may not do this                              (HTTP 403)
+│   ├── Conflict              the state does not allow it (already retracted, not a candidate) (HTTP 409)
+│   └── MissingExtra          an optional dependency; names the command that installs it
+├── StoreError                the record could not be made durable                          (HTTP 503)
+│   └── SchemaError           the file was written by a newer release, or is not a store
+├── EngineError               the sampler or the trainer failed                             (HTTP 503)
+│   └── Unsupported           a backend lacks a capability; it is refused, never ignored
+├── CorruptArtifact           an adapter or checkpoint whose digest or tensors do not match
+└── GuardTripped              learning stopped itself: KL, length, repetition or zero signal
 """
 
 from __future__ import annotations

@@ -17,7 +17,9 @@ Deviations:
 2. The teacher stays frozen over all rounds. Were it to move with the student, the contrast would turn round: measured,
    a second round under a moved teacher undid the first, because the policy without the comment was brief by then.
 3. The first `skip_tokens` of a completion are masked: there the teacher mostly disagrees on how to address the comment.
-4. The contrast c exaggerates what reading the comment changes. A small model half-heeds a comment; measured on the
+4. A first round takes the served tokens, which the policy sampled without knowing the comment; whole distributions
+   are compared at their positions, so no importance weight is needed for the fixed point to be q, whatever the prefixes. Later rounds draw fresh answers, whose prefixes are the student's own.
+5. The contrast c exaggerates what reading the comment changes. A small model half-heeds a comment; measured on the
    default model, c = 1 lifts the teacher's share of brief answers from .45 to .77 where c = 0 leaves it.
 """
 
@@ -37,12 +39,13 @@ from practicum.types.training import Batch, Datum, Stream
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lesson:
-    """A served prompt and the same prompt with what people said about the answer."""
+    """A served prompt, the same prompt with what people said about the answer, and that answer as it was sampled."""
 
     row_id: str
     prompt_ids: tuple[int, ...]
     teacher_prompt_ids: tuple[int, ...]
     params: SamplingParams
+    served: Completion
     weight: float = 1.0
 
 
@@ -60,15 +63,15 @@ def with_hindsight(messages: Sequence[Message], comments: Sequence[str], answer:
 
 
 class Hindsight:
-    """One round over commented prompts: fresh answers to all of them, each with its teacher prompt, in minibatches.
+    """One round over commented prompts: an answer to each of them, with its teacher prompt, in minibatches.
 
-    The answers of a round are drawn together, when its first step asks for them, and kept in `pool_file`, so that a
-    run resumed inside the round trains on the same ones.
+    Fresh answers are drawn together, when the round's first step asks for them, and kept in `pool_file`, so that a run
+    resumed inside the round trains on the same ones. Without a `pool_file` the round takes the answers as served.
 
     Args:
         lessons: the commented prompts.
         policy: samples version `student`, which `refresh` brings to the trainer's current weights.
-        pool_file: where this round's answers are kept.
+        pool_file: where this round's fresh answers are kept; None for a round on the served ones.
         stop_ids: end a completion.
         batch: rows a step; `seed` makes draws and order repeatable and differs from round to round.
         max_tokens: length at which an answer is cut for training; what follows it is not needed to learn from it.
@@ -81,7 +84,7 @@ class Hindsight:
         policy: LocalPolicy,
         student: int,
         refresh: Callable[[], None],
-        pool_file: Path,
+        pool_file: Path | None,
         stop_ids: tuple[int, ...],
         batch: int,
         seed: int,
@@ -107,21 +110,25 @@ class Hindsight:
         sampled = 0
         if not self._pool:
             sampled = self._fill()
+        kind = "served" if self._pool_file is None else "fresh"
         picks = epoch_order(len(self._lessons), self._batch, step, self._seed)
         lessons, answers = [self._lessons[i] for i in picks], [self._pool[i] for i in picks]
         return Batch(
-            streams=(Stream(loss="distill", rows=fresh_rows(lessons, answers, self._skip)),),
+            streams=(Stream(loss="distill", rows=rows_of(lessons, answers, self._skip)),),
             sampled_tokens=sampled,
-            on_policy=step == 0,
+            on_policy=step == 0 and self._pool_file is not None,
             facts={
-                "fresh_length": sum(len(answer.ids) for answer in answers) / len(answers),
-                "fresh_repetition": sum(loops(answer.ids) for answer in answers) / len(answers),
-                "fresh_ended": sum(answer.finish_reason == "stop" for answer in answers) / len(answers),
+                f"{kind}_length": sum(len(answer.ids) for answer in answers) / len(answers),
+                f"{kind}_repetition": sum(loops(answer.ids) for answer in answers) / len(answers),
+                f"{kind}_ended": sum(answer.finish_reason == "stop" for answer in answers) / len(answers),
             },
         )
 
     def _fill(self) -> int:
-        """Read the round's answers, or draw and keep them; how many tokens were drawn."""
+        """Take, read, or draw and keep the round's answers; how many tokens were drawn."""
+        if self._pool_file is None:
+            self._pool = [_cut(lesson.served, self._max_tokens) for lesson in self._lessons]
+            return 0
         if self._pool_file.exists():
             self._pool = [
                 Completion(**{**row, "ids": tuple(row["ids"]), "logprobs": tuple(row["logprobs"])})
@@ -146,7 +153,14 @@ class Hindsight:
         )
 
 
-def fresh_rows(lessons: Sequence[Lesson], completions: Sequence[Completion], skip_tokens: int) -> list[Datum]:
+def _cut(answer: Completion, max_tokens: int) -> Completion:
+    """A causal prefix: the tokens before the cut do not depend on those behind it."""
+    if len(answer.ids) <= max_tokens:
+        return answer
+    return replace(answer, ids=answer.ids[:max_tokens], logprobs=answer.logprobs[:max_tokens], finish_reason="length")
+
+
+def rows_of(lessons: Sequence[Lesson], completions: Sequence[Completion], skip_tokens: int) -> list[Datum]:
     """One row an answer; weights sum to the mean trust over all completion tokens of the step."""
     total = float(sum(len(completion.ids) for completion in completions)) or 1.0
     return [

@@ -32,13 +32,20 @@ class LearnConfig(Section):
     alpha: int = Field(default=32, ge=1)
     microbatch_tokens: int = Field(default=2048, ge=64)
     checkpoint_every: int = Field(default=8, ge=1)
+    # Thumbs, scores and outcomes on served answers; fewer than the minimum are too few to compare with each other.
+    polarity_epochs: float = Field(default=1.0, ge=0.0)
+    polarity_min: int = Field(default=8, ge=1)
+    polarity_batch: int = Field(default=8, ge=1)
+    polarity_learning_rate: float = Field(default=1e-4, gt=0.0)
     # Filtered behaviour cloning on corrected answers.
     clone_epochs: float = Field(default=2.0, ge=0.0)
     clone_batch: int = Field(default=5, ge=1)
     clone_kept_weight: float = Field(default=0.3, ge=0.0, le=1.0)
     clone_learning_rate: float = Field(default=2e-3, gt=0.0)
-    # Hindsight self-distillation on comments. A round samples an answer to every commented prompt, up to the bound.
-    hindsight_rounds: int = Field(default=2, ge=0)
+    # Hindsight self-distillation on comments. A round takes every commented prompt, up to the bound; the first rounds
+    # with the answers as served, the others with fresh ones.
+    hindsight_served_rounds: int = Field(default=1, ge=0)
+    hindsight_rounds: int = Field(default=1, ge=0)
     hindsight_prompts: int = Field(default=64, ge=1)
     hindsight_batch: int = Field(default=8, ge=1)
     hindsight_learning_rate: float = Field(default=1e-3, gt=0.0)
@@ -47,7 +54,7 @@ class LearnConfig(Section):
     divergence: Literal["reverse_kl", "forward_kl", "jsd"] = "reverse_kl"
     top_k: int = Field(default=0, ge=0)
     divergence_clip: float | None = Field(default=None, gt=0.0)
-    skip_tokens: int = Field(default=2, ge=0)
+    skip_tokens: int = Field(default=4, ge=0)
     kl_coef: float = Field(default=0.0, ge=0.0)
     max_kl: float = Field(default=3.0, gt=0.0)
     # `practicum serve --learn`: start a run once this many new feedback items have come in.

@@ -71,10 +71,10 @@ def curate(calls: Sequence[ModelCall], feedback: Sequence[Feedback], settings: C
 
 def _attribute(calls: Iterable[ModelCall], feedback: Iterable[Feedback], excluded: list[Exclusion]) -> list[_Item]:
     """Join each item to the exact call it is about; a session's feedback goes to its last answer that may train."""
-    by_id = {call.call_id: call for call in calls}
+    by_id = {known.call_id: known for known in calls}
     by_session: dict[str, list[ModelCall]] = defaultdict(list)
-    for call in by_id.values():
-        by_session[call.session_id].append(call)
+    for known in by_id.values():
+        by_session[known.session_id].append(known)
     items = []
     for item in sorted(feedback, key=lambda f: (f.created_at, f.feedback_id)):
         reason: str | None = None

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from practicum.algorithms.cloning import Cloning, Demonstration, emphasis, epoch_order
 from practicum.algorithms.hindsight import Hindsight, Lesson
+from practicum.algorithms.polarity import Polarity, Verdict
 from practicum.config import Config
 from practicum.errors import GuardTripped
 from practicum.live.prompts import PromptBook
@@ -16,7 +17,7 @@ from practicum.store import Store
 from practicum.trainer.guards import Guards
 from practicum.trainer.loop import Outcome, Phase, Run
 from practicum.types.calls import ModelCall
-from practicum.types.local import STUDENT
+from practicum.types.local import STUDENT, Completion
 from practicum.types.manifests import Entry, Manifest
 from practicum.types.policies import PolicyVersion
 from practicum.types.training import Progress
@@ -25,8 +26,8 @@ from practicum.types.training import Progress
 class Learner:
     """Trains a candidate from the live version on a manifest's training entries.
 
-    Corrected answers come first: they carry what the policy never samples by itself. Comments follow, taught by the
-    policy as it then stands, so that a teacher who has read "too long" already knows the corrected form.
+    Thumbs and scores first, then corrected answers: they carry what the policy never samples by itself. Comments come
+    last, taught by the policy as it then stands, so that a teacher who has read "too long" knows the corrected form.
     """
 
     def __init__(
@@ -55,6 +56,17 @@ class Learner:
     def phases(self, manifest: Manifest, folder: Path) -> list[Phase]:
         """Phases in order; one without entries, or without epochs, is left out."""
         settings, phases = self._settings, []
+        verdicts = [self._verdict(entry) for entry in manifest.select("polarity", "train")]
+        if len(verdicts) >= settings.polarity_min and settings.polarity_epochs:
+            phases.append(
+                Phase(
+                    name="thumbs and scores",
+                    source=Polarity(verdicts, batch=settings.polarity_batch, seed=settings.seed),
+                    steps=_steps(settings.polarity_epochs, len(verdicts), settings.polarity_batch),
+                    learning_rate=settings.polarity_learning_rate,
+                    fresh_optimizer=True,
+                )
+            )
         demonstrations = [self._demonstration(entry) for entry in manifest.select("clone", "train")]
         if demonstrations and settings.clone_epochs:
             phases.append(
@@ -67,21 +79,22 @@ class Learner:
                 )
             )
         entries = manifest.select("hindsight", "train")
-        for turn in range(settings.hindsight_rounds if entries else 0):
+        for turn in range(settings.hindsight_served_rounds + settings.hindsight_rounds if entries else 0):
             picked = epoch_order(len(entries), settings.hindsight_prompts, turn, settings.seed)
             phases.append(self._round(turn, [self._lesson(entries[index]) for index in picked], folder))
         return phases
 
     def _round(self, turn: int, lessons: Sequence[Lesson], folder: Path) -> Phase:
         settings = self._settings
+        served = turn < settings.hindsight_served_rounds
         return Phase(
-            name=f"comments, round {turn + 1}",
+            name=f"comments, round {turn + 1} ({'served' if served else 'fresh'} answers)",
             source=Hindsight(
                 lessons,
                 policy=self._bench.policy,
                 student=STUDENT,
                 refresh=self._bench.refresh,
-                pool_file=folder / f"answers-{turn + 1}.json",
+                pool_file=None if served else folder / f"answers-{turn + 1}.json",
                 stop_ids=self._prompts.stop_ids,
                 batch=settings.hindsight_batch,
                 seed=settings.seed * 1_009 + turn,
@@ -105,6 +118,18 @@ class Learner:
             weight=entry.weight,
         )
 
+    def _verdict(self, entry: Entry) -> Verdict:
+        call = self._call(entry)
+        return Verdict(
+            row_id=entry.call_id,
+            prompt_ids=call.prompt_ids,
+            answer_ids=call.completion_ids,
+            logprobs=call.logprobs,
+            temperature=self._prompts.params(call).scoring_temperature,
+            polarity=entry.polarity,
+            weight=entry.weight,
+        )
+
     def _lesson(self, entry: Entry) -> Lesson:
         call = self._call(entry)
         return Lesson(
@@ -112,6 +137,7 @@ class Learner:
             prompt_ids=call.prompt_ids,
             teacher_prompt_ids=self._prompts.hindsight_ids(call, entry.text.splitlines()),
             params=self._prompts.params(call),
+            served=_as_served(call),
             weight=entry.weight,
         )
 
@@ -120,6 +146,17 @@ class Learner:
         if call is None:
             raise RuntimeError(f"the manifest names call {entry.call_id}, which the store does not have")
         return call
+
+
+def _as_served(call: ModelCall) -> Completion:
+    """The recorded answer; curation lets no call through whose tokens lack a logprob."""
+    return Completion(
+        request_id=call.call_id,
+        ids=call.completion_ids,
+        logprobs=tuple(value for value in call.logprobs if value is not None),
+        version=call.policy_version,
+        finish_reason=call.finish_reason or "stop",
+    )
 
 
 def _steps(epochs: float, rows: int, batch: int) -> int:

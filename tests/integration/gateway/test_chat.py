@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import openai
@@ -13,6 +15,7 @@ import pytest
 from practicum.engines.scripted import ScriptedCall, ScriptedSampler, Step, Turn, letters, play
 from practicum.episodes.rows import training_rows
 from practicum.gateway import Timing
+from practicum.types.tokens import SampleRequest, TokenChunk
 
 BASH = {
     "type": "function",
@@ -24,6 +27,22 @@ BASH = {
 }
 HI = [{"role": "user", "content": "Hi"}]
 START = Any
+
+
+class Gated(ScriptedSampler):
+    """Gives a few tokens and the others once `gate` is open."""
+
+    def __init__(self) -> None:
+        super().__init__(letters(40))
+        self.gate = threading.Event()
+
+    async def sample(self, request: SampleRequest) -> AsyncIterator[TokenChunk]:
+        number = 0
+        async for chunk in super().sample(request):
+            number += 1
+            while number > 5 and not self.gate.is_set():
+                await asyncio.sleep(0.005)
+            yield chunk
 
 
 def eventually(condition: Callable[[], Any], within_s: float = 10.0) -> Any:
@@ -74,14 +93,13 @@ def test_w7_a_stream_has_role_deltas_reason_usage_and_terminator(up: Any) -> Non
 
 
 def test_bytes_leave_as_tokens_are_sampled(start: START) -> None:
-    up = start(ScriptedSampler(letters(400), per_token_delay_s=0.005))
-    stream = up.openai().chat.completions.create(model="practicum", messages=HI, stream=True, max_tokens=400)
-    pieces = iter(stream)
-    next(pieces), next(pieces)
-    (call,) = up.calls()
-    assert call.status == "open", "text arrived while the answer was still being sampled, and its record was open"
-    for _ in pieces:
-        pass
+    sampler = Gated()
+    up = start(sampler)
+    pieces = iter(up.openai().chat.completions.create(model="practicum", messages=HI, stream=True))
+    assert [next(pieces).choices[0].delta.content for _ in range(6)] == ["", *"aaaaa"]
+    assert up.calls()[0].status == "open", "text arrives while the answer is being sampled, and its record is open"
+    sampler.gate.set()
+    assert "".join(piece.choices[0].delta.content or "" for piece in pieces) == "a" * 35
     assert up.calls()[0].status == "complete"
 
 
@@ -285,16 +303,18 @@ def test_w18_a_repeated_key_gets_the_same_answer_and_no_second_record(up: Any) -
 
 
 def test_w18_a_key_whose_answer_was_not_delivered_samples_anew(start: START) -> None:
-    up = start(ScriptedSampler(letters(10_000), per_token_delay_s=0.002))
+    sampler = Gated()
+    up = start(sampler)
     keyed: dict[str, Any] = {"extra_headers": {"Idempotency-Key": "k1"}, "model": "practicum", "messages": HI}
-    stream = up.openai().chat.completions.create(**keyed, stream=True, max_tokens=50)
+    stream = up.openai().chat.completions.create(**keyed, stream=True)
     next(iter(stream))
     with pytest.raises(openai.ConflictError) as caught:
-        up.openai().chat.completions.create(**keyed, stream=True, max_tokens=50)
+        up.openai().chat.completions.create(**keyed, stream=True)
     assert caught.value.code == "in_progress"
     stream.close()
     eventually(lambda: [call for call in up.calls() if call.status == "aborted"])
-    assert list(up.openai().chat.completions.create(**keyed, stream=True, max_tokens=50))
+    sampler.gate.set()
+    assert list(up.openai().chat.completions.create(**keyed, stream=True))
     assert [call.status for call in up.calls()] == ["aborted", "complete"]
 
 

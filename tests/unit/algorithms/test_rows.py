@@ -3,7 +3,7 @@
 import pytest
 
 from practicum.algorithms.cloning import Cloning, Demonstration, emphasis, epoch_order
-from practicum.algorithms.hindsight import Lesson, fresh_rows, loops, with_hindsight
+from practicum.algorithms.hindsight import Lesson, rows_of, loops, with_hindsight
 from practicum.types.local import Completion
 from practicum.types.messages import Message
 from practicum.types.tokens import SamplingParams
@@ -35,12 +35,14 @@ def test_what_the_person_changed_counts_more_than_what_was_left() -> None:
     assert emphasis((1, 2), (7,), 0.3) == (1.0, 1.0)
 
 
-def test_fresh_rows_mask_the_first_tokens_and_keep_the_normaliser() -> None:
-    lesson = Lesson(row_id="a", prompt_ids=(1, 2), teacher_prompt_ids=(1, 9, 2), params=SamplingParams())
+def test_rows_of_mask_the_first_tokens_and_keep_the_normaliser() -> None:
     completion = Completion(
         request_id="r", ids=(5, 6, 7, 8), logprobs=(-1.0, -1.0, -1.0, -1.0), version=-1, finish_reason="stop"
     )
-    (row,) = fresh_rows([lesson], [completion], skip_tokens=1)
+    lesson = Lesson(
+        row_id="a", prompt_ids=(1, 2), teacher_prompt_ids=(1, 9, 2), params=SamplingParams(), served=completion
+    )
+    (row,) = rows_of([lesson], [completion], skip_tokens=1)
     assert row.weights == (0.0, 0.25, 0.25, 0.25)
     assert row.completion_ids == completion.ids
     assert row.logprobs == completion.logprobs

@@ -41,8 +41,8 @@ def test_e5_a_merged_row_is_longer_than_any_turn_was_allowed_to_be() -> None:
 
 
 def test_a_branch_trains_what_is_shared_once() -> None:
-    other = call("c4", [*A, said("x"), user("B")], said("w"), prompt=(1, 2, 1000, 1001, 7), ids=(1009,), episode_id="ep",
-                 parent_call_id="c1")  # fmt: skip
+    asked = [*A, said("x"), user("B")]
+    other = call("c4", asked, prompt=(1, 2, 1000, 1001, 7), ids=(1009,), episode_id="ep", parent_call_id="c1")
     calls = [*three_turns(), other]
     trunk, branch = training_rows(calls).rows
     assert trunk.trained_tokens == 5
