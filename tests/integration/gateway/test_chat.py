@@ -40,8 +40,8 @@ class Gated(ScriptedSampler):
         number = 0
         async for chunk in super().sample(request):
             number += 1
-            while number > 5 and not self.gate.is_set():
-                await asyncio.sleep(0.005)
+            if number > 5:
+                await asyncio.to_thread(self.gate.wait, 20)
             yield chunk
 
 

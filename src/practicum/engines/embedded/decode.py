@@ -124,8 +124,11 @@ class Scheduler:
             assert self._prompt is not None
             start = self._prompt.cache.filled
             end = min(start + left, len(self._prompt.job.ids))
-            left -= max(end - start, _LEAST_COST_TOKENS)
             try:
+                if self._prompt.logits is not None:
+                    self._begin(self._prompt, self._prompt.logits)
+                    continue
+                left -= max(end - start, _LEAST_COST_TOKENS)
                 self._prompt_chunk(self._prompt, start, end)
             except Exception as error:
                 self._end_prompt(_failure("processing the prompt", error))
@@ -138,6 +141,9 @@ class Scheduler:
         if isinstance(job, Generation) and not self._fits(job):
             return False
         self._waiting.popleft()
+        if isinstance(job, Generation) and (known := self._prefixes.whole(job.served, job.ids)) is not None:
+            self._prompt = Prompt(job, *known)
+            return True
         # A generation needs the logits of its last position, a scoring those from the end of its prompt on.
         most = job.prompt_length - 1 if isinstance(job, Scoring) else len(job.ids) - 1
         self._prompt = Prompt(job, self._prefixes.start(job.served, job.ids, most=most))
@@ -169,14 +175,17 @@ class Scheduler:
                 self._end_prompt()
                 job.result.set_result(job.logprobs)
         elif last:
-            self._begin(job, prompt, logits)
+            self._begin(prompt, logits)
 
-    def _begin(self, job: Generation, prompt: Prompt, logits: torch.Tensor) -> None:
-        """Sample the first token and give the sequence a slot."""
+    def _begin(self, prompt: Prompt, logits: torch.Tensor) -> None:
+        """Sample the first token from `logits: [1, V]` and give the sequence a slot."""
+        job = prompt.job
+        assert isinstance(job, Generation)
         drawn = draw(logits, [job.request.params], [uniform(job.seed, 0)])[0]
         if drawn is None:
             raise EngineError("the model's logits are not finite after the prompt.")
-        self._prefixes.keep(job.served, job.ids, prompt.cache.kv)
+        if prompt.logits is None:
+            self._prefixes.keep(job.served, job.ids, prompt.cache.kv, logits)
         self.decoded_tokens += 1
         job.length = len(job.ids)
         chunk = job.accept(drawn)

@@ -40,7 +40,8 @@ def draw(logits: torch.Tensor, params: Sequence[SamplingParams], uniforms: Seque
     """Sample a token a row from `logits: [N, V]`. None for a row whose logits hold a NaN or no finite value."""
     temperatures = torch.tensor([each.scoring_temperature for each in params], dtype=torch.float32)
     logprobs = torch.log_softmax(logits.float() / temperatures[:, None], dim=-1)
-    healthy = (~logprobs.isnan().any(-1)).tolist()
+    # One NaN or a row without a finite value makes the whole row NaN; amax passes it on.
+    healthy = (~logprobs.amax(-1).isnan()).tolist()
     masses = logprobs.exp()
     log_kept = [0.0] * len(params)
     for row, each in enumerate(params):
@@ -52,8 +53,9 @@ def draw(logits: torch.Tensor, params: Sequence[SamplingParams], uniforms: Seque
             truncated[kept] = masses[row, kept]
             masses[row] = truncated
     tokens = _invert(masses, uniforms)
-    best = logits.argmax(-1)
-    tokens = torch.where(torch.tensor([each.temperature > 0 for each in params]), tokens, best)
+    for row, each in enumerate(params):
+        if each.temperature <= 0:
+            tokens[row] = logits[row].argmax()
     raw = logprobs.gather(1, tokens[:, None]).squeeze(1).tolist()
     return [
         Drawn(token, value, min(value - kept_mass, 0.0)) if fine else None

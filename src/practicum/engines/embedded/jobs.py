@@ -120,7 +120,8 @@ Job = Generation | Scoring
 
 @dataclass(slots=True, eq=False)
 class Prompt:
-    """A job whose ids are being processed, chunk by chunk."""
+    """A job whose ids are being processed, chunk by chunk. `logits: [1, V]` are known if nothing is left to process."""
 
     job: Job
     cache: PromptCache
+    logits: torch.Tensor | None = None

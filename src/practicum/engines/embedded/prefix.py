@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import count
+
+import torch
 
 from practicum.engines.embedded.kv import Layers, PromptCache
 from practicum.engines.embedded.weights import ServedVersion
@@ -17,43 +20,72 @@ from practicum.engines.embedded.weights import ServedVersion
 _WORTH_TOKENS = 16
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Entry:
+    """A processed prompt: its keys and values, and the logits `[1, V]` after its last token."""
+
+    served: ServedVersion
+    ids: tuple[int, ...]
+    kv: Layers
+    logits: torch.Tensor
+
+    @property
+    def bytes(self) -> int:
+        """Memory held."""
+        tensors = [self.logits, *(tensor for pair in self.kv for tensor in pair)]
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
 class PrefixCache:
     """Least recently used entries within a budget of bytes."""
 
     def __init__(self, budget_bytes: int) -> None:
         self._budget = budget_bytes
-        self._entries: OrderedDict[int, tuple[ServedVersion, tuple[int, ...], Layers]] = OrderedDict()
+        self._entries: OrderedDict[int, Entry] = OrderedDict()
         self._keys = count()
         self.reused_tokens = 0
+
+    def whole(self, served: ServedVersion, ids: tuple[int, ...]) -> tuple[PromptCache, torch.Tensor] | None:
+        """Cache and logits of exactly this prompt, if it was processed before. The tensors are shared: read only."""
+        self._forget_retired()
+        for key, entry in self._entries.items():
+            if entry.served is served and entry.ids == ids:
+                self._entries.move_to_end(key)
+                self.reused_tokens += len(ids)
+                cache = PromptCache(len(ids))
+                cache.kv, cache.filled = entry.kv, len(ids)
+                return cache, entry.logits
+        return None
 
     def start(self, served: ServedVersion, ids: Sequence[int], *, most: int) -> PromptCache:
         """A cache for `ids` that begins with the longest known prefix, of at most `most` tokens."""
         self._forget_retired()
         cache = PromptCache(len(ids))
         best, best_tokens = None, _WORTH_TOKENS - 1
-        for key, (owner, known, _) in self._entries.items():
-            if owner is served and (common := _common(known, ids, most)) > best_tokens:
+        for key, entry in self._entries.items():
+            if entry.served is served and (common := _common(entry.ids, ids, most)) > best_tokens:
                 best, best_tokens = key, common
         if best is not None:
             self._entries.move_to_end(best)
-            cache.start_from(self._entries[best][2], best_tokens)
+            cache.start_from(self._entries[best].kv, best_tokens)
             self.reused_tokens += best_tokens
         return cache
 
-    def keep(self, served: ServedVersion, ids: tuple[int, ...], kv: Layers) -> None:
+    def keep(self, served: ServedVersion, ids: tuple[int, ...], kv: Layers, logits: torch.Tensor) -> None:
         """Remember a processed prompt. What it extends is forgotten."""
-        if _bytes(kv) > self._budget or served.retired:
+        new = Entry(served, ids, kv, logits)
+        if new.bytes > self._budget or served.retired:
             return
-        for key, (owner, known, _) in list(self._entries.items()):
-            if owner is served and ids[: len(known)] == known:
+        for key, entry in list(self._entries.items()):
+            if entry.served is served and ids[: len(entry.ids)] == entry.ids:
                 del self._entries[key]
-        self._entries[next(self._keys)] = (served, ids, kv)
-        while sum(_bytes(layers) for _, _, layers in self._entries.values()) > self._budget:
+        self._entries[next(self._keys)] = new
+        while sum(entry.bytes for entry in self._entries.values()) > self._budget:
             self._entries.popitem(last=False)
 
     def _forget_retired(self) -> None:
-        for key, (owner, _, _) in list(self._entries.items()):
-            if owner.retired:
+        for key, entry in list(self._entries.items()):
+            if entry.served.retired:
                 del self._entries[key]
 
 
@@ -62,7 +94,3 @@ def _common(known: Sequence[int], ids: Sequence[int], most: int) -> int:
     if tuple(known[:end]) == tuple(ids[:end]):
         return end
     return next(index for index in range(end) if known[index] != ids[index])
-
-
-def _bytes(kv: Layers) -> int:
-    return sum(tensor.numel() * tensor.element_size() for pair in kv for tensor in pair)
