@@ -17,8 +17,9 @@ Deviations:
 2. The teacher stays frozen over all rounds. Were it to move with the student, the contrast would turn round: measured,
    a second round under a moved teacher undid the first, because the policy without the comment was brief by then.
 3. The first `skip_tokens` of a completion are masked: there the teacher mostly disagrees on how to address the comment.
-4. A first round takes the served tokens, which the policy sampled without knowing the comment; whole distributions
-   are compared at their positions, so no importance weight is needed for the fixed point to be q, whatever the prefixes. Later rounds draw fresh answers, whose prefixes are the student's own.
+4. A first round takes the served tokens, which the policy sampled without knowing the comment. Whole distributions are
+   compared at their positions, so no importance weight is needed for the fixed point to be q, whatever the prefixes.
+   Later rounds draw fresh answers, whose prefixes are the student's own.
 5. The contrast c exaggerates what reading the comment changes. A small model half-heeds a comment; measured on the
    default model, c = 1 lifts the teacher's share of brief answers from .45 to .77 where c = 0 leaves it.
 """

@@ -40,7 +40,7 @@ class LearnConfig(Section):
     # Filtered behaviour cloning on corrected answers.
     clone_epochs: float = Field(default=2.0, ge=0.0)
     clone_batch: int = Field(default=5, ge=1)
-    clone_kept_weight: float = Field(default=0.3, ge=0.0, le=1.0)
+    clone_kept_weight: float = Field(default=0.05, ge=0.0, le=1.0)
     clone_learning_rate: float = Field(default=2e-3, gt=0.0)
     # Hindsight self-distillation on comments. A round takes every commented prompt, up to the bound; the first rounds
     # with the answers as served, the others with fresh ones.

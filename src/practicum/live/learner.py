@@ -26,8 +26,8 @@ from practicum.types.training import Progress
 class Learner:
     """Trains a candidate from the live version on a manifest's training entries.
 
-    Thumbs and scores first, then corrected answers: they carry what the policy never samples by itself. Comments come
-    last, taught by the policy as it then stands, so that a teacher who has read "too long" knows the corrected form.
+    Comments come first, while the policy is the one that people commented on: it is their teacher. Corrected answers
+    come last and mostly train what the person changed, so they add to what the comments taught instead of undoing it.
     """
 
     def __init__(
@@ -55,8 +55,14 @@ class Learner:
 
     def phases(self, manifest: Manifest, folder: Path) -> list[Phase]:
         """Phases in order; one without entries, or without epochs, is left out."""
-        settings, phases = self._settings, []
+        settings = self._settings
+        lessons = manifest.select("hindsight", "train")
         verdicts = [self._verdict(entry) for entry in manifest.select("polarity", "train")]
+        demonstrations = [self._demonstration(entry) for entry in manifest.select("clone", "train")]
+        phases = []
+        for turn in range(settings.hindsight_served_rounds + settings.hindsight_rounds if lessons else 0):
+            picked = epoch_order(len(lessons), settings.hindsight_prompts, turn, settings.seed)
+            phases.append(self._round(turn, [self._lesson(lessons[index]) for index in picked], folder))
         if len(verdicts) >= settings.polarity_min and settings.polarity_epochs:
             phases.append(
                 Phase(
@@ -67,7 +73,6 @@ class Learner:
                     fresh_optimizer=True,
                 )
             )
-        demonstrations = [self._demonstration(entry) for entry in manifest.select("clone", "train")]
         if demonstrations and settings.clone_epochs:
             phases.append(
                 Phase(
@@ -78,10 +83,6 @@ class Learner:
                     fresh_optimizer=True,
                 )
             )
-        entries = manifest.select("hindsight", "train")
-        for turn in range(settings.hindsight_served_rounds + settings.hindsight_rounds if entries else 0):
-            picked = epoch_order(len(entries), settings.hindsight_prompts, turn, settings.seed)
-            phases.append(self._round(turn, [self._lesson(entries[index]) for index in picked], folder))
         return phases
 
     def _round(self, turn: int, lessons: Sequence[Lesson], folder: Path) -> Phase:

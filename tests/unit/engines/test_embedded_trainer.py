@@ -5,51 +5,15 @@ from the sampler's logprobs (L7); masked tokens have zero gradient (L8); retries
 whole prompt over the same completion ids (L15, H12).
 """
 
-import json
-import random
 from dataclasses import replace
 
 import pytest
 import torch
+from embedded_training import LOSSES, make_rows, make_trainer, warm
 
-from practicum.engines.embedded.settings import DistillSettings, LoraSettings, TrainerSettings
+from practicum.engines.embedded.settings import DistillSettings, LoraSettings
 from practicum.engines.embedded.trainer import EmbeddedTrainer
 from practicum.errors import Conflict, ContextOverflow, CorruptArtifact, EngineError, RequestError, Unsupported
-from practicum.types.training import Datum
-
-LORA = LoraSettings(rank=4, alpha=8)
-LOSSES = ["cross_entropy", "policy_gradient", "distill"]
-
-
-def make_trainer(model, **settings):
-    hook = settings.pop("yield_hook", None)
-    return EmbeddedTrainer(model, lora=LORA, settings=TrainerSettings(**settings), yield_hook=hook, base_name="tiny")
-
-
-def make_rows(count=6, seed=0, **overrides):
-    chance = random.Random(seed)
-    rows = []
-    for index in range(count):
-        prompt = tuple(chance.randrange(256) for _ in range(chance.randrange(1, 30)))
-        completion = tuple(chance.randrange(256) for _ in range(chance.randrange(1, 25)))
-        values = {
-            "row_id": f"row{index}",
-            "prompt_ids": prompt,
-            "completion_ids": completion,
-            "weights": tuple(chance.choice([0.0, 0.5, 1.0]) for _ in completion),
-            "advantages": tuple(chance.uniform(-1, 1) for _ in completion),
-            "logprobs": tuple(chance.uniform(-6, -3) for _ in completion),
-            "teacher_prompt_ids": tuple(chance.randrange(256) for _ in range(40)) + prompt,
-            "temperature": chance.choice([1.0, 0.7]),
-        }
-        rows.append(Datum(**{**values, **overrides}))
-    return rows
-
-
-def warm(trainer, key="warm"):
-    """One step, so that B is not zero and every tensor has a gradient."""
-    trainer.forward_backward(make_rows(3, seed=99), "cross_entropy", key=key)
-    trainer.optim_step(learning_rate=1e-2, key=f"{key}-step")
 
 
 def gradients(trainer):
@@ -350,81 +314,6 @@ def test_the_base_and_the_frozen_adapters_never_move(model):
     assert_same(trainer.policy.state("teacher"), frozen, atol=0)
     for name, tensor in model.named_parameters():
         assert torch.equal(tensor, before[name])
-
-
-def _continue(trainer):
-    trainer.optim_step(learning_rate=1e-2, key="c0")
-    for index in range(2):
-        trainer.forward_backward(make_rows(seed=index), "distill", key=f"c-f{index}")
-        trainer.optim_step(learning_rate=1e-2, key=f"c-s{index}")
-    return trainer.adapter_state()
-
-
-def test_a_resumed_trainer_is_bit_for_bit_the_same(model, tmp_path):
-    """Saved in the middle of an accumulation, with teacher and reference set."""
-    trainer = make_trainer(model)
-    warm(trainer)
-    trainer.set_teacher()
-    trainer.set_reference(None)
-    first = trainer.forward_backward(make_rows(), "distill", key="pending")
-    checkpoint = trainer.save(tmp_path / "c")
-    assert checkpoint.step == 1 and trainer.save(tmp_path / "c") == checkpoint
-    expected = _continue(trainer)
-
-    resumed = make_trainer(model)
-    resumed.load(tmp_path / "c")
-    assert resumed.forward_backward(make_rows(), "distill", key="pending") == first
-    found = _continue(resumed)
-    for name in expected:
-        assert torch.equal(found[name], expected[name])
-    with pytest.raises(Conflict, match="never overwritten"):
-        trainer.save(tmp_path / "c")
-
-
-def test_a_checkpoint_of_something_else_is_refused(model, make_model, tmp_path):
-    trainer = make_trainer(model)
-    trainer.save(tmp_path / "c")
-    with pytest.raises(Conflict, match="another base model"):
-        make_trainer(make_model(seed=1)).load(tmp_path / "c")
-    with pytest.raises(Conflict, match="LoRA"):
-        EmbeddedTrainer(model, lora=LoraSettings(rank=2)).load(tmp_path / "c")
-
-
-def test_two_hundred_corruptions_are_refused(model, tmp_path):
-    trainer = make_trainer(model)
-    warm(trainer)
-    trainer.save(tmp_path / "c")
-    other = make_trainer(model)
-    before = other.adapter_state()
-    chance = random.Random(0)
-    names = ["manifest.json", "state.json", "state.safetensors"]
-    for index in range(200):
-        path = tmp_path / "c" / names[index % 3]
-        content = path.read_bytes()
-        kind = chance.choice(["flip", "flip", "flip", "truncate", "append", "remove"])
-        position = chance.randrange(len(content))
-        if kind == "flip":
-            damaged = bytearray(content)
-            damaged[position] ^= 1 << chance.randrange(8)
-            path.write_bytes(bytes(damaged))
-        elif kind == "truncate":
-            path.write_bytes(content[:position])
-        elif kind == "append":
-            path.write_bytes(content + b" ")
-        else:
-            path.unlink()
-        with pytest.raises(CorruptArtifact):
-            other.load(tmp_path / "c")
-        path.write_bytes(content)
-    assert_same(other.adapter_state(), before, atol=0)
-    (tmp_path / "c" / "extra").write_text("")
-    with pytest.raises(CorruptArtifact):
-        other.load(tmp_path / "c")
-    (tmp_path / "c" / "extra").unlink()
-    other.load(tmp_path / "c")
-    assert json.loads((tmp_path / "c" / "state.json").read_text())["step"] == 1
-    with pytest.raises(CorruptArtifact):
-        other.load(tmp_path / "nothing")
 
 
 def test_capabilities(model):
