@@ -116,7 +116,12 @@ def write_results(name: str, figures: dict[str, Any]) -> Path:
     """Figures with the machine, the versions and the command that made them, in `results/NAME.json`."""
     path = Path("results") / f"{name}.json"
     path.parent.mkdir(exist_ok=True)
-    body = {"figures": figures, "machine": _machine(), "versions": _versions(), "command": " ".join(sys.argv)}
+    body = {
+        "figures": figures,
+        "machine": _machine(),
+        "versions": _versions(),
+        "command": " ".join(["python", *sys.argv]),
+    }
     path.write_text(json.dumps(body, indent=2) + "\n", encoding="utf-8")
     return path
 

@@ -41,6 +41,8 @@ from practicum.types.policies import DecisionVerdict
 MOST_UNEXPLAINED_S = 2.0
 STREAMS = 20
 _STEP = struct.Struct("<dd")
+# Begin and end in monotonic seconds.
+Span = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class Answer:
         return self.chunks[0] - self.asked_at
 
     @property
-    def gaps(self) -> list[tuple[float, float]]:
+    def gaps(self) -> list[Span]:
         return list(zip(self.chunks, self.chunks[1:], strict=False))
 
 
@@ -130,7 +132,7 @@ class Steps:
 
     def __init__(self, file: Path) -> None:
         raw = file.read_bytes()
-        self.times = list(_STEP.iter_unpack(raw[: len(raw) - len(raw) % _STEP.size]))
+        self.times: list[Span] = list(_STEP.iter_unpack(raw[: len(raw) - len(raw) % _STEP.size]))
         self._ends = [end for _, end in self.times]
 
     def within(self, began: float, ended: float) -> float:
@@ -172,20 +174,27 @@ def stopwatch_server(home: Path, steps: Path, *options: str) -> Iterator[Served]
 # -- part one: swaps -------------------------------------------------------------------------------------------------
 
 
-async def swap(load: Load, up: Served, registry: Registry, versions: Sequence[int], streams: int) -> dict[str, Any]:
-    """Promote every version in turn, then roll back to the last but one, with the streams running throughout."""
+async def swap(
+    load: Load, up: Served, registry: Registry, versions: Sequence[int], streams: int
+) -> tuple[list[str], list[Span]]:
+    """Promote every version in turn, then roll back to the last but one, with the streams running throughout.
+
+    Returns the moves, and for each the time from the decision until the version was served.
+    """
     moves: list[tuple[int, DecisionVerdict]] = [(version, "promote") for version in versions]
     moves.append((versions[-2], "rollback"))
-    served_s = []
+    windows = []
     async with asyncio.TaskGroup() as group:
         group.create_task(load.run(streams))
         await load.more(streams)
         for version, verdict in moves:
+            began = time.monotonic()
             await asyncio.to_thread(decide, registry, version, verdict)
-            served_s.append(await asyncio.to_thread(up.wait_for_version, version))
+            await asyncio.to_thread(up.wait_for_version, version)
+            windows.append((began, time.monotonic()))
             await load.more(streams)
         load.over.set()
-    return {"moves": [f"{verdict} {version}" for version, verdict in moves], "seconds_until_served": served_s}
+    return [f"{verdict} {version}" for version, verdict in moves], windows
 
 
 def swaps(home: Path, key: str, model: Any, options: Sequence[str], *, streams: int, max_tokens: int) -> dict[str, Any]:
@@ -197,32 +206,46 @@ def swaps(home: Path, key: str, model: Any, options: Sequence[str], *, streams: 
         steps = Path(place) / "steps"
         with stopwatch_server(home, steps, *options) as up:
             load = Load(up.url, key, max_tokens)
-            moved = asyncio.run(swap(load, up, registry, versions, streams))
+            moves, windows = asyncio.run(swap(load, up, registry, versions, streams))
             still_up = up.process.poll() is None
         engine = Steps(steps)
         mixed = sum(set(call.versions) != {call.policy_version} for call in store.calls(status="complete"))
-    return moved | {
+    return {
+        "moves": moves,
+        "seconds_until_served": [round(ended - began, 3) for began, ended in windows],
         "streams": streams,
         "answers": len(load.answers),
         "errors": load.errors + ([] if still_up else ["the server stopped"]),
         "answers_with_tokens_of_two_versions": mixed,
         "answers_by_version": dict(sorted(Counter(answer.version for answer in load.answers).items())),
-        **pauses(load.answers, engine),
+        "first_chunk_s": spread([answer.first_s for answer in load.answers]),
+        **pauses(load.answers, engine, windows),
     }
 
 
-def pauses(answers: Sequence[Answer], engine: Steps) -> dict[str, Any]:
-    """Each stream's largest pause between chunks, and how much of it the engine's steps do not explain."""
-    largest = [max(answer.gaps, key=lambda gap: gap[1] - gap[0]) for answer in answers if answer.gaps]
-    unexplained = [ended - began - engine.within(began, ended) for answer in answers for began, ended in answer.gaps]
-    widths = [ended - began for began, ended in largest]
-    steps = [end - begin for begin, end in engine.times]
-    return {
-        "largest_gap_per_stream_s": spread(widths),
-        "unexplained_gap_s": spread(unexplained),
-        "engine_step_s": spread(steps),
-        "first_chunk_s": spread([answer.first_s for answer in answers]),
+def pauses(answers: Sequence[Answer], engine: Steps, windows: Sequence[Span]) -> dict[str, Any]:
+    """Each stream's largest pause, every pause less the engine's steps, and both beside a swap and away from one."""
+    gaps = [gap for answer in answers for gap in answer.gaps]
+    figures: dict[str, Any] = {
+        "largest_gap_per_stream_s": spread(
+            [max(width(gap) for gap in answer.gaps) for answer in answers if answer.gaps]
+        ),
+        "unexplained_gap_s": spread([width(gap) - engine.within(*gap) for gap in gaps]),
     }
+    for name, wanted in (("while_a_version_is_loaded", True), ("otherwise", False)):
+        figures[name] = {
+            "gap_s": spread([width(gap) for gap in gaps if overlaps(gap, windows) == wanted]),
+            "engine_step_s": spread([width(step) for step in engine.times if overlaps(step, windows) == wanted]),
+        }
+    return figures
+
+
+def width(span: Span) -> float:
+    return span[1] - span[0]
+
+
+def overlaps(span: Span, windows: Sequence[Span]) -> bool:
+    return any(span[0] < ended and began < span[1] for began, ended in windows)
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
@@ -249,8 +272,8 @@ def train_beside(folder: Path) -> None:
     lower_priority()
     model, _ = models.load(folder)
     trainer = EmbeddedTrainer(model, settings=TrainerSettings(threads=1))
-    row = {"prompt_ids": tuple(range(3, 67)), "completion_ids": tuple(range(70, 134)), "weights": (1 / 256,) * 64}
-    rows = [Datum(row_id=str(number), **row) for number in range(4)]  # type: ignore[arg-type]
+    row = {"prompt_ids": tuple(range(3, 35)), "completion_ids": tuple(range(40, 72)), "weights": (1 / 64,) * 32}
+    rows = [Datum(row_id=str(number), **row) for number in range(2)]  # type: ignore[arg-type]
     step = 0
     while True:
         trainer.forward_backward(rows, "cross_entropy", key=f"{step}")

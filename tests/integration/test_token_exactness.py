@@ -8,7 +8,7 @@ one.
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks import token_exactness
+from benchmarks import token_exactness, traffic
 from benchmarks.serving import train_adapters
 from tests.e2e.conftest import Cli, settings, tiny_folder
 
@@ -28,10 +28,8 @@ def test_every_recorded_token_is_the_one_that_was_sampled(tiny_folder: Path, tmp
         adapters = train_adapters(model, tmp_path, 2)
         versions = [registry.register_candidate(adapter, parent=0).version for adapter in adapters]
     with cli.serving("--set", "gateway.policy_poll_s=0.05") as up:
-        asked = token_exactness.make_calls(up.url, key, CALLS, turns_with_tools=1)
-        swapped = token_exactness.stream_through_swaps(
-            up.url, key, cli.home, versions, up.wait_for_version, max_tokens=64
-        )
+        asked = traffic.make_calls(up.url, key, CALLS, turns_with_tools=1)
+        swapped = traffic.stream_through_swaps(up.url, key, cli.home, versions, up.wait_for_version, max_tokens=64)
     findings = token_exactness.check_store(cli.home, policy, load)
     figures = findings.figures()
     assert figures["faults"] == [] and figures["calls_with_unknown_logprobs"] == 0

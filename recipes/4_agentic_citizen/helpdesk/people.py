@@ -9,21 +9,22 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from rules import SIGN_OFF, body, brief, sentences
+from rules import SIGN_OFF, body, brief
 
 DATA = Path(__file__).parent / "data"
 Form = Literal["comment", "correction", "thumb"]
 
 # Shares of the answers that each habit reads; the rest are read by people who say nothing.
 _HABITS: tuple[tuple[str, float], ...] = (
-    ("comments", 0.55),
-    ("repairs", 0.27),
-    ("contradicts", 0.04),
-    ("shrugs", 0.04),
+    ("comments", 0.6),
+    ("repairs", 0.25),
+    ("contradicts", 0.03),
+    ("shrugs", 0.03),
 )
 
 
@@ -84,7 +85,6 @@ class Staff:
 
 def repaired(text: str) -> str:
     """The served body, cut at its last whole sentence (the token limit may have cut it anywhere), and the sign-off."""
-    said = sentences(body(text))
-    if len(said) > 1 and said[-1][-1] not in ".!?":
-        said = said[:-1]
-    return " ".join(said).rstrip() + "\n\n" + SIGN_OFF
+    said = body(text)
+    ends = [match.end() for match in re.finditer(r"[.!?](?=\s|$)", said)]
+    return said[: ends[-1] if ends else len(said)] + "\n\n" + SIGN_OFF

@@ -1,36 +1,48 @@
-"""Filtered behaviour cloning on corrected answers.
+"""Filtered behaviour cloning on corrected answers, carried over to what the policy answers now.
 
     L = - (1 / N) sum_rows u_row sum_t e_t log pi(y_t | x, y_<t),   N = sum_rows sum_t e_t
 
-x is the prompt as it was served, y the corrected answer and the end-of-turn id, u the trust in the row's source, and
-e_t 1 on tokens that the person changed and `kept_weight` on those left as they were served. The corrected text was
-written by a person and never sampled, so tokenising it is right here, and there is no sampler logprob to correct for.
-Source: filtered BC as the floor of advantage-weighted regression (Peng et al. 2019, arXiv 1910.00177, weights 0 or 1).
-Deviation: e_t. What a person changed is what they asked for; the rest is the policy's own text, kept in the loss only
-so that the change is learned where it stands.
+x is the prompt as it was served, y the answer it should have had and the end-of-turn id, u the trust in the row's
+source, and e_t 1 on tokens that the person changed and `kept_weight` on those left as they were served. Source:
+filtered BC as the floor of advantage-weighted regression (Peng et al. 2019, arXiv 1910.00177, weights 0 or 1).
+
+Deviations:
+1. e_t. What a person changed is what they asked for; the rest is the policy's own text.
+2. y. Where a person kept the answer's beginning and only wrote something behind it, y is a fresh answer of the policy
+   in training with that text behind it, instead of the served one. The served body is an older policy's: cloning it
+   would bring back what comments have changed since (measured on the default model: after a round of comments that
+   made answers brief, cloning served bodies undid the brevity). Other corrections are cloned as they were written.
+
+Sampled ids stay as they were sampled; only what a person wrote is tokenised.
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
+from practicum.algorithms.fresh import FreshAnswers
+from practicum.algorithms.order import epoch_order
+from practicum.types.local import Completion
+from practicum.types.tokens import SamplingParams
 from practicum.types.training import Batch, Datum, Stream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Demonstration:
-    """A prompt `prompt_ids: [P]` and the answer it should have had, `answer_ids: [T]`, end-of-turn id included.
+class Correction:
+    """A served prompt and the answer it should have had.
 
-    `emphasis: [T]` is e_t; `weight` the trust in the source.
+    `answer_ids: [T]`, the end-of-turn id included, with `emphasis: [T]`. `added_ids`, the end-of-turn id included, is
+    what the person wrote behind a kept beginning; None where they changed more than that.
     """
 
     row_id: str
     prompt_ids: tuple[int, ...]
+    params: SamplingParams
     answer_ids: tuple[int, ...]
     emphasis: tuple[float, ...]
+    added_ids: tuple[int, ...] | None
     weight: float = 1.0
 
 
@@ -42,46 +54,70 @@ def emphasis(answer_ids: Sequence[int], served_ids: Sequence[int], kept_weight: 
     return tuple(values)
 
 
-def epoch_order(n: int, batch: int, step: int, seed: int) -> list[int]:
-    """Indices of step `step` when n rows are gone through in shuffled epochs of equal steps, at most `batch` at a time.
-
-    No step takes a row twice, and each epoch takes every row once.
-    """
-    per_epoch = -(-n // batch)
-    epoch, place = divmod(step, per_epoch)
-    order = list(range(n))
-    random.Random(f"{seed}:{epoch}").shuffle(order)
-    return order[place * n // per_epoch : (place + 1) * n // per_epoch]
-
-
-def rows(demonstrations: Sequence[Demonstration], normaliser: float | None = None) -> list[Datum]:
-    """Training rows whose weights sum to the mean trust; `normaliser` overrides N."""
-    total = normaliser or sum(sum(demo.emphasis) for demo in demonstrations)
-    return [
-        Datum(
-            row_id=demo.row_id,
-            prompt_ids=demo.prompt_ids,
-            completion_ids=demo.answer_ids,
-            weights=tuple(demo.weight * value / total for value in demo.emphasis),
-        )
-        for demo in demonstrations
-    ]
+def added_text(corrected: str, served: str) -> str | None:
+    """What was written behind a kept beginning of the served answer; None if less than half of the text was kept."""
+    kept = 0
+    while kept < min(len(corrected), len(served)) and corrected[kept] == served[kept]:
+        kept += 1
+    kept = len(corrected[:kept].rstrip())
+    added = corrected[kept:]
+    return added if added.strip() and len(added) <= kept else None
 
 
 class Cloning:
-    """Batches of demonstrations, in shuffled epochs. `share` scales the loss where it is added to another's."""
+    """Batches of corrections, in shuffled epochs. The phase's first step draws the fresh answers it needs."""
 
-    def __init__(self, demonstrations: Sequence[Demonstration], *, batch: int, seed: int, share: float = 1.0) -> None:
-        if not demonstrations:
-            raise ValueError("no demonstrations to clone")
-        self._demonstrations = demonstrations
+    def __init__(
+        self,
+        corrections: Sequence[Correction],
+        *,
+        fresh: FreshAnswers,
+        kept_weight: float,
+        batch: int,
+        seed: int,
+    ) -> None:
+        if not corrections:
+            raise ValueError("no corrected answers to clone")
+        self._corrections = corrections
+        self._fresh = fresh
+        self._kept_weight = kept_weight
         self._batch = batch
         self._seed = seed
-        self._share = share
+        self._targets: list[tuple[tuple[int, ...], tuple[float, ...]]] = []
 
     def batch(self, step: int) -> Batch:
         """The rows of one step."""
-        picks = epoch_order(len(self._demonstrations), self._batch, step, self._seed)
-        chosen = [self._demonstrations[index] for index in picks]
-        total = sum(sum(demo.emphasis) for demo in chosen) / self._share
-        return Batch(streams=(Stream(loss="cross_entropy", rows=rows(chosen, total)),))
+        sampled = 0
+        if not self._targets:
+            sampled = self._aim()
+        picks = epoch_order(len(self._corrections), self._batch, step, self._seed)
+        total = sum(sum(self._targets[index][1]) for index in picks) or 1.0
+        rows = [self._row(index, total) for index in picks]
+        return Batch(streams=(Stream(loss="cross_entropy", rows=rows),), sampled_tokens=sampled)
+
+    def _aim(self) -> int:
+        """What each correction makes of the policy's present answer; returns the tokens sampled for it."""
+        carried = [index for index, correction in enumerate(self._corrections) if correction.added_ids is not None]
+        prompts = [(self._corrections[index].prompt_ids, self._corrections[index].params) for index in carried]
+        answers, sampled = self._fresh.draw(prompts) if carried else ([], 0)
+        self._targets = [(correction.answer_ids, correction.emphasis) for correction in self._corrections]
+        for index, answer in zip(carried, answers, strict=True):
+            if answer.finish_reason == "stop":
+                self._targets[index] = self._carried(self._corrections[index], answer)
+        return sampled
+
+    def _carried(self, correction: Correction, answer: Completion) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        added = correction.added_ids or ()
+        said = answer.ids[:-1] if answer.ids[-1] in self._fresh.stop_ids else answer.ids
+        if answer.ids[-len(added) :] == added:
+            return answer.ids, (self._kept_weight,) * len(answer.ids)  # the policy does it already
+        return said + added, (self._kept_weight,) * len(said) + (1.0,) * len(added)
+
+    def _row(self, index: int, total: float) -> Datum:
+        correction, (answer_ids, weights) = self._corrections[index], self._targets[index]
+        return Datum(
+            row_id=correction.row_id,
+            prompt_ids=correction.prompt_ids,
+            completion_ids=answer_ids,
+            weights=tuple(correction.weight * value / total for value in weights),
+        )

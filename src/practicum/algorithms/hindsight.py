@@ -14,8 +14,8 @@ language models from user interactions (arXiv 2603.12273), SDPO (arXiv 2601.2080
 Deviations:
 1. Whole distributions, not sampled tokens, since the teacher is the same model and its logits are at hand; the
    divergence, top-k and clip are the trainer's settings.
-2. The teacher stays frozen over all rounds. Were it to move with the student, the contrast would turn round: measured,
-   a second round under a moved teacher undid the first, because the policy without the comment was brief by then.
+2. The teacher is the live policy, frozen over all rounds. Were it to move with the student, the contrast would turn
+   round: measured, a second round under a moved teacher undid the first, because the policy was brief untold by then.
 3. The first `skip_tokens` of a completion are masked: there the teacher mostly disagrees on how to address the comment.
 4. A first round takes the served tokens, which the policy sampled without knowing the comment. Whole distributions are
    compared at their positions, so no importance weight is needed for the fixed point to be q, whatever the prefixes.
@@ -26,15 +26,14 @@ Deviations:
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from practicum.algorithms.cloning import epoch_order
-from practicum.types.local import Completion, LocalPolicy
+from practicum.algorithms.fresh import FreshAnswers
+from practicum.algorithms.order import epoch_order
+from practicum.types.local import Completion
 from practicum.types.messages import Message
-from practicum.types.tokens import SampleRequest, SamplingParams
+from practicum.types.tokens import SamplingParams
 from practicum.types.training import Batch, Datum, Stream
 
 
@@ -66,15 +65,11 @@ def with_hindsight(messages: Sequence[Message], comments: Sequence[str], answer:
 class Hindsight:
     """One round over commented prompts: an answer to each of them, with its teacher prompt, in minibatches.
 
-    Fresh answers are drawn together, when the round's first step asks for them, and kept in `pool_file`, so that a run
-    resumed inside the round trains on the same ones. Without a `pool_file` the round takes the answers as served.
-
     Args:
         lessons: the commented prompts.
-        policy: samples version `student`, which `refresh` brings to the trainer's current weights.
-        pool_file: where this round's fresh answers are kept; None for a round on the served ones.
-        stop_ids: end a completion.
-        batch: rows a step; `seed` makes draws and order repeatable and differs from round to round.
+        fresh: draws the round's answers when its first step asks for them; None for a round on the served ones.
+        batch: rows a step; `seed` fixes their order.
+        skip_tokens: masked at the start of each answer.
         max_tokens: length at which an answer is cut for training; what follows it is not needed to learn from it.
     """
 
@@ -82,11 +77,7 @@ class Hindsight:
         self,
         lessons: Sequence[Lesson],
         *,
-        policy: LocalPolicy,
-        student: int,
-        refresh: Callable[[], None],
-        pool_file: Path | None,
-        stop_ids: tuple[int, ...],
+        fresh: FreshAnswers | None,
         batch: int,
         seed: int,
         skip_tokens: int,
@@ -95,11 +86,7 @@ class Hindsight:
         if not lessons:
             raise ValueError("no commented prompts to learn from")
         self._lessons = lessons
-        self._policy = policy
-        self._student = student
-        self._refresh = refresh
-        self._pool_file = pool_file
-        self._stop_ids = stop_ids
+        self._fresh = fresh
         self._batch = batch
         self._seed = seed
         self._skip = skip_tokens
@@ -110,14 +97,14 @@ class Hindsight:
         """The rows of one step; the first one samples the round."""
         sampled = 0
         if not self._pool:
-            sampled = self._fill()
-        kind = "served" if self._pool_file is None else "fresh"
+            self._pool, sampled = self._answers()
+        kind = "served" if self._fresh is None else "fresh"
         picks = epoch_order(len(self._lessons), self._batch, step, self._seed)
         lessons, answers = [self._lessons[i] for i in picks], [self._pool[i] for i in picks]
         return Batch(
             streams=(Stream(loss="distill", rows=rows_of(lessons, answers, self._skip)),),
             sampled_tokens=sampled,
-            on_policy=step == 0 and self._pool_file is not None,
+            on_policy=step == 0 and self._fresh is not None,
             facts={
                 f"{kind}_length": sum(len(answer.ids) for answer in answers) / len(answers),
                 f"{kind}_repetition": sum(loops(answer.ids) for answer in answers) / len(answers),
@@ -125,33 +112,11 @@ class Hindsight:
             },
         )
 
-    def _fill(self) -> int:
-        """Take, read, or draw and keep the round's answers; how many tokens were drawn."""
-        if self._pool_file is None:
-            self._pool = [_cut(lesson.served, self._max_tokens) for lesson in self._lessons]
-            return 0
-        if self._pool_file.exists():
-            self._pool = [
-                Completion(**{**row, "ids": tuple(row["ids"]), "logprobs": tuple(row["logprobs"])})
-                for row in json.loads(self._pool_file.read_text("utf-8"))
-            ]
-            return 0
-        self._refresh()
-        self._pool = self._policy.generate([self._request(lesson, i) for i, lesson in enumerate(self._lessons)])
-        fresh = self._pool_file.with_suffix(".new")
-        fresh.write_text(json.dumps([asdict(answer) for answer in self._pool]), encoding="utf-8")
-        fresh.rename(self._pool_file)
-        return sum(len(answer.ids) for answer in self._pool)
-
-    def _request(self, lesson: Lesson, place: int) -> SampleRequest:
-        room = min(self._max_tokens, lesson.params.max_tokens)
-        return SampleRequest(
-            request_id=f"fresh-{place}",
-            prompt_ids=lesson.prompt_ids,
-            version=self._student,
-            stop_ids=self._stop_ids,
-            params=replace(lesson.params, stop=(), max_tokens=room, seed=self._seed * 1_000_003 + place),
-        )
+    def _answers(self) -> tuple[list[Completion], int]:
+        if self._fresh is None:
+            return [_cut(lesson.served, self._max_tokens) for lesson in self._lessons], 0
+        prompts = [(lesson.prompt_ids, lesson.params) for lesson in self._lessons]
+        return self._fresh.draw(prompts, max_tokens=self._max_tokens)
 
 
 def _cut(answer: Completion, max_tokens: int) -> Completion:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from practicum.algorithms.cloning import epoch_order
+from practicum.algorithms.order import epoch_order
 from practicum.types.training import Batch, Datum, Stream
 
 _DECAY = 0.95

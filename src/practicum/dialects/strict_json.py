@@ -16,34 +16,36 @@ DEEPEST = 100
 
 
 def parse_object(raw: bytes) -> dict[str, Any]:
-    """The object in `raw`. Raises RequestError naming what is wrong, without quoting the input."""
+    """The object in `raw`. Raises RequestError naming what is wrong and what would be right, without the input."""
     try:
         value = json.loads(
             raw.decode("utf-8"), parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_unique
         )
     except UnicodeDecodeError as error:
-        raise RequestError("The body is not UTF-8.", code="invalid_json") from error
+        raise _refusal("The body is not UTF-8.", "Send one JSON object in UTF-8.") from error
     except RecursionError as error:
-        raise RequestError(f"The body is nested deeper than {DEEPEST} levels.", code="invalid_json") from error
+        raise _too_deep() from error
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
-        raise RequestError(f"The body is not JSON: {error.msg} at {where}.", code="invalid_json") from error
+        raise _refusal(f"The body is not JSON: {error.msg} at {where}.", "Send one JSON object.") from error
     except ValueError as error:  # an integer of thousands of digits
-        raise RequestError("The body holds a number that is too long.", code="invalid_json") from error
+        raise _refusal("The body holds a number that is too long.", "Send it as text.") from error
     if not isinstance(value, dict):
-        raise RequestError("The body must be a JSON object.", code="invalid_json")
+        raise _refusal("The body is JSON, but no object.", "Send one JSON object.")
     _check_depth(value)
     return value
 
 
 def _refuse_constant(word: str) -> float:
-    raise RequestError(f"The body holds {word}, which is not JSON.", code="invalid_json")
+    raise _refusal(f"The body holds {word}, which is not JSON.", "Send a finite number, or leave the field out.")
 
 
 def _finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise RequestError("The body holds a number beyond what a float can hold.", code="invalid_json")
+        raise _refusal(
+            "The body holds a number beyond what a float can hold.", "Send a finite number within its range."
+        )
     return value
 
 
@@ -52,7 +54,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(members) != len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise RequestError(f"A JSON object in the body has the key {twice[:60]!r} twice.", code="invalid_json")
+        raise _refusal(f"A JSON object in the body has the key {twice[:60]!r} twice.", "Send each key once.")
     return members
 
 
@@ -67,4 +69,12 @@ def _check_depth(value: Any) -> None:
         ]
         if not level:
             return
-    raise RequestError(f"The body is nested deeper than {DEEPEST} levels.", code="invalid_json")
+    raise _too_deep()
+
+
+def _too_deep() -> RequestError:
+    return _refusal(f"The body is nested deeper than {DEEPEST} levels.", "Send a flatter one.")
+
+
+def _refusal(message: str, hint: str) -> RequestError:
+    return RequestError(message, hint=hint, code="invalid_json")

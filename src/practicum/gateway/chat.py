@@ -79,7 +79,8 @@ class ChatRoute:
             slot = await run_in_threadpool(find_slot, parts.store, principal.name, key, prepared.request.body)
         if slot.answered is not None:
             return ReplayResponse(parts, prepared, slot.answered)
-        policy = parts.swapper.current() if prepared.pinned is None else await parts.swapper.ensure(prepared.pinned)
+        swapper = parts.swapper
+        policy = await (swapper.ensure_current() if prepared.pinned is None else swapper.ensure(prepared.pinned))
         call = _opened(prepared, principal, slot.call_id, policy.version, parts.names.of(policy.version))
         return ChatResponse(parts, prepared, call)
 

@@ -1,9 +1,12 @@
 """Follows the live pointer: loads what goes live, then gives new requests to it. Running answers stay on their version.
 
 A rollback is the same path. A version that cannot be loaded leaves the one before serving, is tried again with growing
-pauses, and shows in the readiness report. The gateway learns the live version from the registry and from nowhere else.
+pauses, and shows in the readiness report; at start-up the nearest released version that it came from stands in for it.
+The gateway learns the live version from the registry and from nowhere else.
 
-Invariant: `serving` is loaded. It must not know requests.
+An engine keeps so many versions in memory and drops others, so it is asked before every answer; loading is idempotent.
+
+Invariant: `serving` was loaded. It must not know requests.
 """
 
 from __future__ import annotations
@@ -54,8 +57,7 @@ class Swapper:
         self._sampler = sampler
         self._poll_s = poll_s
         self._clock = clock
-        self._loaded: set[tuple[int, str]] = set()
-        self._loading = asyncio.Lock()
+        self._loading: dict[int, asyncio.Lock] = {}
         self._pause_s = poll_s
         self._retry_at = 0.0
         self._failed: int | None = None
@@ -71,6 +73,7 @@ class Swapper:
 
     async def look(self) -> None:
         """Look once, and swap where the pointer has moved."""
+        live: PolicyVersion | None = None
         try:
             live = await asyncio.to_thread(self._policies.live)
             self.wanted = live.version
@@ -82,6 +85,8 @@ class Swapper:
             await self._load(live)
         except Exception as error:  # whatever an engine raises, the version before goes on serving
             self._fail(error)
+            if self.serving is None and live is not None:
+                await self._serve_ancestor(live)
             return
         self.serving = live
         self._settle()
@@ -92,12 +97,11 @@ class Swapper:
         policy = await asyncio.to_thread(self._policies.get, version)
         if policy.status not in RELEASED:
             raise NotFound(f"Version {version} is {policy.status}, not released.", code="model_not_found")
-        try:
-            await self._load(policy)
-        except PracticumError as error:  # its message may name files
-            _log.error("version %d cannot be served: %s", version, error)
-            raise EngineError(f"Version {version} cannot be served.", code=error.code) from error
-        return policy
+        return await self._ensured(policy)
+
+    async def ensure_current(self) -> PolicyVersion:
+        """`current`, loaded again if the engine has dropped it. Raises EngineError."""
+        return await self._ensured(self.current())
 
     def current(self) -> PolicyVersion:
         """The version for a new request. Raises EngineError while none is loaded."""
@@ -105,13 +109,35 @@ class Swapper:
             raise EngineError("No policy is loaded yet.", hint="Try again in a moment.", code="not_ready")
         return self.serving
 
+    async def _ensured(self, policy: PolicyVersion) -> PolicyVersion:
+        try:
+            await self._load(policy)
+        except PracticumError as error:  # its message may name files
+            _log.error("version %d cannot be served: %s", policy.version, error)
+            raise EngineError(f"Version {policy.version} cannot be served.", code=error.code) from error
+        return policy
+
     async def _load(self, policy: PolicyVersion) -> None:
-        async with self._loading:
-            if (policy.version, policy.digest) in self._loaded:
-                return
+        """One load of a version at a time; other versions do not wait for it."""
+        async with self._loading.setdefault(policy.version, asyncio.Lock()):
             path = None if policy.adapter_path is None else Path(policy.adapter_path)
             await self._sampler.load(policy.version, path, policy.digest)
-            self._loaded.add((policy.version, policy.digest))
+
+    async def _serve_ancestor(self, policy: PolicyVersion) -> None:
+        """Nothing was served yet, and the live version cannot be: serve what it came from until it can."""
+        while policy.parent is not None and self.serving is None:
+            try:
+                policy = await asyncio.to_thread(self._policies.get, policy.parent)
+            except PracticumError as error:
+                _log.error("version %d cannot be looked up: %s", policy.parent, error)
+                return
+            if policy.status not in RELEASED:
+                continue
+            try:
+                await self._load(policy)
+                self.serving = policy
+            except Exception as error:  # as in `look`; one further back may do
+                _log.error("version %d cannot be served either: %s", policy.version, error)
 
     def _settle(self) -> None:
         self._failed, self.alarm, self._pause_s = None, None, self._poll_s

@@ -6,8 +6,10 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from practicum.algorithms.cloning import Cloning, Demonstration, emphasis, epoch_order
+from practicum.algorithms.cloning import Cloning, Correction, added_text, emphasis
+from practicum.algorithms.fresh import FreshAnswers
 from practicum.algorithms.hindsight import Hindsight, Lesson
+from practicum.algorithms.order import epoch_order
 from practicum.algorithms.polarity import Polarity, Verdict
 from practicum.config import Config
 from practicum.errors import GuardTripped
@@ -58,7 +60,7 @@ class Learner:
         settings = self._settings
         lessons = manifest.select("hindsight", "train")
         verdicts = [self._verdict(entry) for entry in manifest.select("polarity", "train")]
-        demonstrations = [self._demonstration(entry) for entry in manifest.select("clone", "train")]
+        corrections = [self._correction(entry) for entry in manifest.select("clone", "train")]
         phases = []
         for turn in range(settings.hindsight_served_rounds + settings.hindsight_rounds if lessons else 0):
             picked = epoch_order(len(lessons), settings.hindsight_prompts, turn, settings.seed)
@@ -73,12 +75,18 @@ class Learner:
                     fresh_optimizer=True,
                 )
             )
-        if demonstrations and settings.clone_epochs:
+        if corrections and settings.clone_epochs:
             phases.append(
                 Phase(
                     name="corrected answers",
-                    source=Cloning(demonstrations, batch=settings.clone_batch, seed=settings.seed),
-                    steps=_steps(settings.clone_epochs, len(demonstrations), settings.clone_batch),
+                    source=Cloning(
+                        corrections,
+                        fresh=self._fresh(folder / "answers-corrected.json", settings.seed),
+                        kept_weight=settings.clone_kept_weight,
+                        batch=settings.clone_batch,
+                        seed=settings.seed,
+                    ),
+                    steps=_steps(settings.clone_epochs, len(corrections), settings.clone_batch),
                     learning_rate=settings.clone_learning_rate,
                     fresh_optimizer=True,
                 )
@@ -88,34 +96,43 @@ class Learner:
     def _round(self, turn: int, lessons: Sequence[Lesson], folder: Path) -> Phase:
         settings = self._settings
         served = turn < settings.hindsight_served_rounds
+        seed = settings.seed * 1_009 + turn + 1
         return Phase(
             name=f"comments, round {turn + 1} ({'served' if served else 'fresh'} answers)",
             source=Hindsight(
                 lessons,
-                policy=self._bench.policy,
-                student=STUDENT,
-                refresh=self._bench.refresh,
-                pool_file=None if served else folder / f"answers-{turn + 1}.json",
-                stop_ids=self._prompts.stop_ids,
+                fresh=None if served else self._fresh(folder / f"answers-{turn + 1}.json", seed),
                 batch=settings.hindsight_batch,
-                seed=settings.seed * 1_009 + turn,
+                seed=seed,
                 skip_tokens=settings.skip_tokens,
                 max_tokens=settings.hindsight_max_tokens,
             ),
             steps=_steps(1, len(lessons), settings.hindsight_batch),
             learning_rate=settings.hindsight_learning_rate,
-            fresh_teacher=turn == 0,
             fresh_optimizer=turn == 0,
         )
 
-    def _demonstration(self, entry: Entry) -> Demonstration:
+    def _fresh(self, pool_file: Path, seed: int) -> FreshAnswers:
+        return FreshAnswers(
+            policy=self._bench.policy,
+            student=STUDENT,
+            refresh=self._bench.refresh,
+            stop_ids=self._prompts.stop_ids,
+            pool_file=pool_file,
+            seed=seed,
+        )
+
+    def _correction(self, entry: Entry) -> Correction:
         call = self._call(entry)
         answer_ids = self._prompts.answer_ids(entry.text)
-        return Demonstration(
+        added = added_text(entry.text, self._prompts.text(call.completion_ids))
+        return Correction(
             row_id=entry.call_id,
             prompt_ids=call.prompt_ids,
+            params=self._prompts.params(call),
             answer_ids=answer_ids,
             emphasis=emphasis(answer_ids, call.completion_ids, self._settings.clone_kept_weight),
+            added_ids=self._prompts.answer_ids(added) if added is not None else None,
             weight=entry.weight,
         )
 

@@ -53,7 +53,7 @@ class Registry:
         """One version. Raises NotFound."""
         found = self._store.get_policy(version)
         if found is None:
-            raise NotFound(f"There is no policy version {version}.", hint="`practicum policies list` shows them.")
+            raise NotFound(f"There is no policy version {version}.", hint="`practicum release list` shows them.")
         return self._resolve(found)
 
     def list(self) -> Sequence[PolicyVersion]:

@@ -117,14 +117,14 @@ def _check(decision: Decision, subject: PolicyVersion, current: PolicyVersion) -
     if decision.verdict == "rollback" and subject.status not in ("retired", "withdrawn"):
         raise Conflict(
             f"{name} is {subject.status}; a rollback goes to a version that was live before.",
-            hint="`practicum policies list` shows which were.",
+            hint="`practicum release list` shows which were.",
         )
 
 
 def _require(connection: Any, version: int) -> PolicyVersion:
     found = get(connection, version)
     if found is None:
-        raise NotFound(f"There is no policy version {version}.", hint="`practicum policies list` shows them.")
+        raise NotFound(f"There is no policy version {version}.", hint="`practicum release list` shows them.")
     return found
 
 

@@ -33,7 +33,6 @@ class RowSource(Protocol):
 class Phase:
     """`steps` steps over `source` at `learning_rate`, of which the first takes half.
 
-    `fresh_teacher`: the policy as it stands when the phase begins becomes the frozen teacher of its rows.
     `fresh_optimizer`: the optimizer forgets the phase before, whose gradients had another scale.
     """
 
@@ -41,7 +40,6 @@ class Phase:
     source: RowSource
     steps: int
     learning_rate: float
-    fresh_teacher: bool = False
     fresh_optimizer: bool = False
 
     def rate(self, step: int) -> float:
@@ -92,13 +90,11 @@ class Run:
         return self._outcome()
 
     def _run_phase(self, index: int, phase: Phase, first: int, progress: Progress | None) -> None:
-        start = self._folder / f"phase-{index}"
-        if first == 0 and not start.exists():
-            self._trainer.publish(start)
         if first == 0 and phase.fresh_optimizer:
+            start = self._folder / f"phase-{index}"
+            shutil.rmtree(start, ignore_errors=True)
+            self._trainer.publish(start)
             self._trainer.set_policy(start)
-        if phase.fresh_teacher:
-            self._trainer.set_teacher(start)
         for step in range(first, phase.steps):
             figures = self._step(index, phase, step)
             self._log.append(figures)

@@ -24,7 +24,7 @@ def test_a_resumed_trainer_is_bit_for_bit_the_same(model, tmp_path):
     """Saved in the middle of an accumulation, with teacher and reference set."""
     trainer = make_trainer(model)
     warm(trainer)
-    trainer.set_teacher()
+    trainer.freeze_teacher()
     trainer.set_reference(None)
     first = trainer.forward_backward(make_rows(), "distill", key="pending")
     checkpoint = trainer.save(tmp_path / "c")

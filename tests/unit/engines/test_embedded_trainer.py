@@ -242,12 +242,12 @@ def test_the_teacher_is_frozen_until_it_is_set_again(model):
     assert trainer.forward_backward(rows, "distill", key="a").sums["divergence_sum"] == pytest.approx(0, abs=1e-4)
     warm(trainer)
     assert trainer.forward_backward(rows, "distill", key="b").sums["divergence_sum"] > 0.1
-    trainer.set_teacher()
+    trainer.freeze_teacher()
     assert trainer.forward_backward(rows, "distill", key="c").sums["divergence_sum"] == pytest.approx(0, abs=1e-4)
     warm(trainer, key="more")
     moved = trainer.forward_backward(rows, "distill", key="d").sums["divergence_sum"]
     assert moved > 0.1
-    trainer.set_teacher(base=True)
+    trainer.set_teacher(None)
     assert trainer.forward_backward(rows, "distill", key="e").sums["divergence_sum"] != pytest.approx(moved, rel=1e-3)
 
 
@@ -305,7 +305,7 @@ def test_the_base_and_the_frozen_adapters_never_move(model):
     before = {name: tensor.clone() for name, tensor in model.named_parameters()}
     trainer = make_trainer(model)
     warm(trainer)
-    trainer.set_teacher()
+    trainer.freeze_teacher()
     trainer.set_reference(None)
     frozen = trainer.policy.state("teacher")
     for index in range(3):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -85,7 +86,7 @@ async def test_a_new_live_version_is_loaded_and_then_served_and_a_rollback_is_th
         pointer.now = version(number)
         await swapper.look()
         assert swapper.current().version == number
-    assert engine.loads == [0, 1], "a version that is loaded is not loaded again"
+    assert engine.loads == [0, 1, 0], "the engine may have dropped it meanwhile, so it is asked again"
 
 
 async def test_a_version_that_cannot_be_loaded_leaves_the_one_before_and_is_alarmed() -> None:
@@ -116,6 +117,28 @@ async def test_a_rollback_past_a_broken_version_clears_the_alarm() -> None:
     pointer.now = version(0)
     await swapper.look()
     assert swapper.alarm is None
+
+
+async def test_at_start_up_a_broken_live_version_is_stood_in_for_by_a_released_ancestor() -> None:
+    swapper, pointer, engine, clock = parts()
+    pointer.known[3] = replace(version(3, "withdrawn"), parent=1)
+    pointer.now, engine.broken = replace(version(7), parent=3), {7}
+    await swapper.look()
+    assert swapper.current().version == 1, "a withdrawn version is passed over"
+    assert swapper.wanted == 7 and swapper.alarm == "version 7 cannot be served: corrupt_artifact"
+    engine.broken, clock.now = set(), 60.0
+    await swapper.look()
+    assert swapper.current().version == 7 and swapper.alarm is None
+
+
+async def test_a_version_that_the_engine_dropped_is_loaded_again_before_an_answer() -> None:
+    swapper, _, engine, _ = parts()
+    await swapper.look()
+    engine.loads.clear()
+    assert (await swapper.ensure_current()).version == 0 and engine.loads == [0]
+    engine.broken = {0}
+    with pytest.raises(EngineError, match="Version 0 cannot be served"):
+        await swapper.ensure_current()
 
 
 async def test_released_versions_can_be_asked_for_and_others_cannot() -> None:

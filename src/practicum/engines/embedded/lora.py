@@ -70,6 +70,13 @@ class LoraPolicy:
             return None
         return {name: tensor.detach().clone() for name, tensor in self._parameters[adapter].items()}
 
+    def same(self, one: AdapterName, other: AdapterName) -> bool:
+        """Whether two adapters are the same policy: both absent, or equal tensor by tensor."""
+        first, second = self._parameters.get(one), self._parameters.get(other)
+        if first is None or second is None:
+            return first is second
+        return all(torch.equal(first[name], second[name]) for name in first)
+
     def check(self, state: Mapping[str, torch.Tensor]) -> None:
         """Raise CorruptArtifact unless `state` fits this policy's adapter."""
         check_state(state, self._modules, self.settings.rank)

@@ -39,7 +39,7 @@ def evaluate(
     teacher_NV: torch.Tensor | None = None,
     reference_NV: torch.Tensor | None = None,
 ) -> Objective:
-    """Loss, figures, gradient on `logits_NV` and the recomputed logprobs [N], all at each row's own temperature.
+    """Loss, figures, gradient on `logits_NV` and the recomputed logprobs [N], at each row's own temperature.
 
     With `reference_NV`, `kl_coef * sum_t w_t KL(pi||ref)` is added and `kl_sum` is the unweighted sum over A.
     """
@@ -52,8 +52,11 @@ def evaluate(
         temperatures = part.temperatures[:, None]
         leaf = logits_NV[index].float().requires_grad_()
         scaled = leaf / temperatures
-        teacher = None if teacher_NV is None else teacher_NV[index].float() / temperatures
-        loss, figures = _loss(name, scaled, part, settings, teacher)
+        if name == "distill":
+            assert teacher_NV is not None
+            loss, figures = _distill(leaf, teacher_NV[index].float(), part, settings)
+        else:
+            loss, figures = _loss(name, scaled, part, settings)
         if reference_NV is not None:
             kl = losses.full_kl(scaled, reference_NV[index].float() / temperatures)
             figures["kl_sum"] = kl.detach().sum()
@@ -76,21 +79,7 @@ def _loss(
     scaled: torch.Tensor,
     part: Targets,
     settings: TrainerSettings,
-    teacher: torch.Tensor | None,
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    if name == "distill":
-        assert teacher is not None
-        chosen = settings.distill
-        loss, divergence = losses.distill(
-            scaled,
-            teacher,
-            part.weights,
-            kind=chosen.divergence,
-            alpha=chosen.alpha,
-            top_k=chosen.top_k,
-            clip=chosen.clip,
-        )
-        return loss, {"divergence_sum": divergence.sum()}
     logprobs = losses.token_logprobs(scaled, part.ids)
     if name == "cross_entropy":
         return losses.cross_entropy(logprobs, part.weights), {}
@@ -106,6 +95,25 @@ def _loss(
         negative_scale=gradient.negative_scale,
     )
     return loss, {f"{key}_sum": value for key, value in figures.items()}
+
+
+def _distill(
+    student: torch.Tensor, teacher: torch.Tensor, part: Targets, settings: TrainerSettings
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """Both distributions at the temperature of the settings: at a row's own, a low one would all but hide the tokens
+    that the student rarely samples and the teacher asks for.
+    """
+    chosen = settings.distill
+    loss, divergence = losses.distill(
+        student / chosen.temperature,
+        teacher / chosen.temperature,
+        part.weights,
+        kind=chosen.divergence,
+        alpha=chosen.alpha,
+        top_k=chosen.top_k,
+        clip=chosen.clip,
+    )
+    return loss, {"divergence_sum": divergence.sum()}
 
 
 @torch.no_grad()

@@ -22,7 +22,7 @@ import torch
 from practicum.algorithms import losses
 from practicum.engines.embedded import models
 from practicum.engines.embedded.adapter import read_adapter, write_adapter
-from practicum.engines.embedded.batches import Tokens, check_rows, micro_batches, targets_of, tokens_of
+from practicum.engines.embedded.batches import check_rows, micro_batches, targets_of, tokens_of
 from practicum.engines.embedded.checkpoint import read_checkpoint, write_checkpoint
 from practicum.engines.embedded.lora import AdapterName, LoraPolicy
 from practicum.engines.embedded.objectives import Objective, evaluate
@@ -116,12 +116,13 @@ class EmbeddedTrainer:
         self.policy.put("policy", self._read(adapter_path, digest))
         self._begin()
 
-    def set_teacher(self, adapter_path: Path | None = None, *, base: bool = False, digest: str | None = None) -> None:
-        """Freeze the teacher: the policy as it is now, an adapter from disk, or (`base`) the model without adapter."""
-        if base:
-            self.policy.put("teacher", None)
-        else:
-            self.policy.put("teacher", self._read(adapter_path, digest) if adapter_path else self.policy.state())
+    def set_teacher(self, adapter_path: Path | None, *, digest: str | None = None) -> None:
+        """Freeze the teacher of `distill` rows: an adapter from disk, or None for the model without adapter."""
+        self.policy.put("teacher", self._read(adapter_path, digest))
+
+    def freeze_teacher(self) -> None:
+        """Freeze the policy as it is now as the teacher."""
+        self.policy.put("teacher", self.policy.state())
 
     def set_reference(self, adapter_path: Path | None, *, digest: str | None = None) -> None:
         """Anchor and measure KL against an adapter (None: the base). From here on every result has `kl_sum`."""
@@ -274,21 +275,21 @@ class EmbeddedTrainer:
 
     def _micro_batch(self, rows: Sequence[Datum], loss: LossName) -> Objective:
         tokens, targets = tokens_of(rows), targets_of(rows)
-        teacher = self._teacher_logits(rows, tokens) if loss == "distill" else None
-        reference = self.policy.frozen_logits("reference", tokens) if self._measures_kl else None
+        teacher = reference = untold = None
+        if loss == "distill":
+            teacher = self.policy.frozen_logits("teacher", tokens_of(rows, teacher=True))
+            if contrast := self._settings.distill.contrast:
+                untold = self.policy.frozen_logits("teacher", tokens)
+                teacher = losses.contrasted(teacher, untold, contrast)
+        if self._measures_kl:
+            shared = untold is not None and self.policy.same("teacher", "reference")
+            reference = untold if shared else self.policy.frozen_logits("reference", tokens)
         logits = self.policy.logits(tokens, recompute=tokens.ids_BT.numel() > self._settings.checkpoint_over_tokens)
         objective = evaluate(loss, logits, targets, self._settings, teacher_NV=teacher, reference_NV=reference)
         if bool((targets.weights != 0).any()):
             torch.autograd.backward(logits, objective.gradient)
         objective.gradient = torch.empty(0)
         return objective
-
-    def _teacher_logits(self, rows: Sequence[Datum], tokens: Tokens) -> torch.Tensor:
-        told = self.policy.frozen_logits("teacher", tokens_of(rows, teacher=True))
-        contrast = self._settings.distill.contrast
-        if contrast:
-            told = losses.contrasted(told, self.policy.frozen_logits("teacher", tokens), contrast)
-        return told
 
     def _read(self, path: Path | None, digest: str | None) -> dict[str, torch.Tensor] | None:
         if path is None:

@@ -85,6 +85,9 @@ class PolicyWeights:
         """
         with self._lock:
             present = self._versions.get(version)
+            if present is not None:  # whoever asks is about to use it
+                self._clock += 1
+                present.order = self._clock
         if present is not None:
             if adapter_path is None or present.digest == digest:
                 return

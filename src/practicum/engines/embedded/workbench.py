@@ -130,6 +130,7 @@ class EmbeddedWorkbench:
         """Put the trainer, its teacher and its reference on a version."""
         adapter = Path(version.adapter_path) if version.adapter_path is not None else None
         self.trainer.set_policy(adapter)
+        self.trainer.set_teacher(adapter)
         self.trainer.set_reference(adapter)
 
     def serve(self, version: PolicyVersion) -> None:
