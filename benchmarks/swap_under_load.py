@@ -5,7 +5,7 @@
 The decisions are made in this process, as `practicum release` makes them; the server runs in another and learns of them
 from the store. It is `practicum serve` with a stopwatch around the engine's step, so that every pause between two
 chunks of a stream can be set against what the engine was doing: the rest is `unexplained`. The second part measures how
-long the first token and the next one take while a training process of the lowest priority runs beside the server.
+long the first token and the next one take while a training process runs beside the server.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import bisect
 import json
+import resource
 import struct
 import subprocess
 import sys
@@ -260,8 +261,11 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 # -- part two: training beside ---------------------------------------------------------------------------------------
 
 
-def train_beside(folder: Path) -> None:
-    """Train for ever with one thread at the lowest priority, as `practicum learn --background` does."""
+def train_beside(folder: Path, priority: str) -> None:
+    """Train for ever with one thread, at `low` priority as `practicum learn --background` does, or at `equal` priority.
+
+    Prints a line a step: the processor seconds of this process so far.
+    """
     configure_threads(1)
     from practicum.cli.wiring import lower_priority
     from practicum.engines.embedded import models
@@ -269,7 +273,8 @@ def train_beside(folder: Path) -> None:
     from practicum.engines.embedded.trainer import EmbeddedTrainer
     from practicum.types.training import Datum
 
-    lower_priority()
+    if priority == "low":
+        lower_priority()
     model, _ = models.load(folder)
     trainer = EmbeddedTrainer(model, settings=TrainerSettings(threads=1))
     row = {"prompt_ids": tuple(range(3, 35)), "completion_ids": tuple(range(40, 72)), "weights": (1 / 64,) * 32}
@@ -279,7 +284,7 @@ def train_beside(folder: Path) -> None:
         trainer.forward_backward(rows, "cross_entropy", key=f"{step}")
         trainer.optim_step(learning_rate=1e-4, key=f"{step}.step")
         step += 1
-        print(step, flush=True)
+        print(time.process_time(), flush=True)
 
 
 async def _under(load: Load, streams: int, answers: int) -> list[Answer]:
@@ -293,36 +298,53 @@ async def _under(load: Load, streams: int, answers: int) -> list[Answer]:
 
 
 def responsiveness(
-    home: Path, key: str, folder: Path, options: Sequence[str], *, streams: int = 4, answers: int = 24
+    home: Path, key: str, folder: Path, options: Sequence[str], *, streams: int = 4, answers: int = 32
 ) -> dict[str, Any]:
-    """Time to the first chunk and between chunks, alone and with training beside."""
+    """Time to the first chunk and between chunks: alone, and with training beside at two priorities.
 
-    def figures(url: str) -> dict[str, Any]:
+    On a machine that others use too, a process of low priority may hardly run; training at equal priority is no way
+    that Practicum works, and bounds what a learner could do to serving.
+    """
+
+    def measured(url: str) -> dict[str, Any]:
         done = asyncio.run(_under(Load(url, key, 24), streams, answers))
-        gaps = [ended - began for answer in done for began, ended in answer.gaps]
+        gaps = [width(gap) for answer in done for gap in answer.gaps]
         first = spread([answer.first_s for answer in done])
         return {"answers": len(done), "first_chunk_s": first, "between_chunks_s": spread(gaps)}
 
-    command = [sys.executable, str(Path(__file__).resolve()), "--train-beside", str(folder)]
     with serving(home, *options, "--set", "model.threads=1") as up:
-        figures(up.url)  # warm
-        alone = figures(up.url)
-        trainer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert trainer.stdout is not None
-        try:
-            trainer.stdout.readline()  # it trains
-            beside = figures(up.url)
-            trained = trainer.poll() is None
-        finally:
-            trainer.kill()
-            steps = 1 + len(trainer.communicate()[0].splitlines())
-    return {
-        "streams": streams,
-        "alone": alone,
-        "training_beside": beside,
-        "training_went_on": trained,
-        "steps": steps,
-    }
+        measured(up.url)  # warm
+        found = {"streams": streams, "alone": measured(up.url)}
+        for priority in ("low", "equal"):
+            with training(folder, priority) as work:
+                found[f"training_beside_at_{priority}_priority"] = figures = measured(up.url)
+            figures["training"] = work
+    return found
+
+
+@contextmanager
+def training(folder: Path, priority: str) -> Iterator[dict[str, float]]:
+    """A training process beside; what it came to do is in the mapping afterwards."""
+    command = [sys.executable, str(Path(__file__).resolve()), "--train-beside", str(folder), priority]
+    trainer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert trainer.stdout is not None
+    work: dict[str, float] = {}
+    try:
+        before_s = float(trainer.stdout.readline())  # it trains
+        began, spent_s = time.monotonic(), _children_s()
+        yield work
+        if trainer.poll() is not None:
+            raise RuntimeError(f"training stopped with status {trainer.returncode}")
+    finally:
+        ended = time.monotonic()
+        trainer.kill()
+        steps = len(trainer.communicate()[0].splitlines())
+    work |= {"wall_s": ended - began, "processor_s": _children_s() - spent_s - before_s, "steps": steps}
+
+
+def _children_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 # -- the command -----------------------------------------------------------------------------------------------------
@@ -365,6 +387,6 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--stopwatch"]:
         serve_with_stopwatch(Path(sys.argv[2]), sys.argv[3:])
     elif sys.argv[1:2] == ["--train-beside"]:
-        train_beside(Path(sys.argv[2]))
+        train_beside(Path(sys.argv[2]), sys.argv[3])
     else:
         sys.exit(main())

@@ -49,6 +49,7 @@ class LearnConfig(Section):
     hindsight_prompts: int = Field(default=64, ge=1)
     hindsight_batch: int = Field(default=8, ge=1)
     hindsight_learning_rate: float = Field(default=1e-3, gt=0.0)
+    hindsight_rate_decay: float = Field(default=0.3, gt=0.0, le=1.0)
     hindsight_max_tokens: int = Field(default=48, ge=1)
     contrast: float = Field(default=1.0, ge=0.0)
     divergence: Literal["reverse_kl", "forward_kl", "jsd"] = "reverse_kl"

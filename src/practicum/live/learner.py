@@ -108,7 +108,7 @@ class Learner:
                 max_tokens=settings.hindsight_max_tokens,
             ),
             steps=_steps(1, len(lessons), settings.hindsight_batch),
-            learning_rate=settings.hindsight_learning_rate,
+            learning_rate=settings.hindsight_learning_rate * settings.hindsight_rate_decay**turn,
             fresh_optimizer=turn == 0,
         )
 

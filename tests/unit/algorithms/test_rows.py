@@ -1,9 +1,13 @@
 """Rows: weights sum to the trust, masked tokens weigh nothing, the teacher shares the student's completion exactly."""
 
+from pathlib import Path
+
 import pytest
 
-from practicum.algorithms.cloning import Cloning, Demonstration, emphasis, epoch_order
-from practicum.algorithms.hindsight import Lesson, rows_of, loops, with_hindsight
+from practicum.algorithms.cloning import Cloning, Correction, added_text
+from practicum.algorithms.fresh import FreshAnswers
+from practicum.algorithms.hindsight import Lesson, loops, rows_of, with_hindsight
+from practicum.algorithms.order import epoch_order
 from practicum.types.local import Completion
 from practicum.types.messages import Message
 from practicum.types.tokens import SamplingParams
@@ -18,21 +22,6 @@ def test_epochs_visit_every_row_once() -> None:
 
 def test_a_batch_larger_than_the_data_takes_each_row_once() -> None:
     assert sorted(epoch_order(3, 8, 0, seed=0)) == [0, 1, 2]
-
-
-def test_cloning_weights_sum_to_one() -> None:
-    demos = [
-        Demonstration(row_id=str(n), prompt_ids=(1,), answer_ids=(2,) * (n + 1), emphasis=(0.3,) * n + (1.0,))
-        for n in range(4)
-    ]
-    (stream,) = Cloning(demos, batch=4, seed=0).batch(0).streams
-    assert sum(sum(row.weights) for row in stream.rows) == pytest.approx(1.0)
-    assert stream.loss == "cross_entropy"
-
-
-def test_what_the_person_changed_counts_more_than_what_was_left() -> None:
-    assert emphasis((1, 2, 3, 9, 8, 0), (1, 2, 3, 4, 0), 0.3) == (0.3, 0.3, 0.3, 1.0, 1.0, 0.3)
-    assert emphasis((1, 2), (7,), 0.3) == (1.0, 1.0)
 
 
 def test_rows_of_mask_the_first_tokens_and_keep_the_normaliser() -> None:
@@ -75,3 +64,72 @@ def test_no_step_takes_a_row_twice_and_steps_of_an_epoch_are_alike() -> None:
         assert sorted(index for picks in steps for index in picks) == list(range(n))
         assert max(map(len, steps)) - min(map(len, steps)) <= 1
         assert max(map(len, steps)) <= 5
+
+
+class Says:
+    """A local policy that answers from a list: what cloning makes of an answer is tested, not how it is sampled."""
+
+    def __init__(self, *answers: Completion) -> None:
+        self._answers = list(answers)
+        self.asked = 0
+
+    def generate(self, requests, *, progress=None):  # type: ignore[no-untyped-def]
+        self.asked += 1
+        return self._answers[: len(requests)]
+
+    def score(self, requests, *, progress=None):  # type: ignore[no-untyped-def]
+        raise NotImplementedError
+
+
+def answer(ids: tuple[int, ...], ended: bool = True) -> Completion:
+    return Completion(
+        request_id="r",
+        ids=ids,
+        logprobs=(-1.0,) * len(ids),
+        version=-1,
+        finish_reason="stop" if ended else "length",
+    )
+
+
+def correction(n: int, added: tuple[int, ...] | None) -> Correction:
+    return Correction(
+        row_id=str(n),
+        prompt_ids=(1,),
+        params=SamplingParams(),
+        answer_ids=(30, 31, 40, 41, 0),
+        emphasis=(0.5, 0.5, 1.0, 1.0, 1.0),
+        added_ids=added,
+    )
+
+
+def cloned(
+    policy: Says, folder: Path, *corrections: Correction
+) -> dict[str, tuple[tuple[int, ...], tuple[float, ...]]]:
+    fresh = FreshAnswers(
+        policy=policy, student=-1, refresh=lambda: None, stop_ids=(0,), pool_file=folder / "pool.json", seed=0
+    )
+    (stream,) = Cloning(corrections, fresh=fresh, kept_weight=0.5, batch=8, seed=0).batch(0).streams
+    assert stream.loss == "cross_entropy"
+    assert sum(sum(row.weights) for row in stream.rows) == pytest.approx(1.0)
+    return {row.row_id: (row.completion_ids, tuple(w / row.weights[-1] for w in row.weights)) for row in stream.rows}
+
+
+def test_what_was_written_behind_a_kept_beginning_goes_behind_the_present_answer(tmp_path: Path) -> None:
+    policy = Says(answer((9, 8, 0)), answer((9, 8, 7), ended=False))
+    rows = cloned(policy, tmp_path, correction(0, (40, 41, 0)), correction(1, (40, 41, 0)), correction(2, None))
+    assert rows["0"] == ((9, 8, 40, 41, 0), (0.5, 0.5, 1.0, 1.0, 1.0))
+    assert rows["1"][0] == (30, 31, 40, 41, 0)  # the present answer was cut off: the correction as it was written
+    assert rows["2"][0] == (30, 31, 40, 41, 0)
+
+
+def test_a_resumed_run_reads_the_answers_it_drew(tmp_path: Path) -> None:
+    first, second = Says(answer((9, 8, 0))), Says()
+    assert cloned(first, tmp_path, correction(0, (40, 0))) == cloned(second, tmp_path, correction(0, (40, 0)))
+    assert (first.asked, second.asked) == (1, 0)
+
+
+def test_what_counts_as_written_behind_a_kept_beginning() -> None:
+    served = "It will come on Friday. We are sorry. And then"
+    assert added_text("It will come on Friday. We are sorry.\n\n— The team", served) == "\n\n— The team"
+    assert added_text("No, on Monday.", served) is None
+    assert added_text("It will come on Friday.", served) is None  # shortened, nothing written

@@ -9,13 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import torch
-
-from practicum.algorithms import losses
 from practicum.config import LearnConfig, ModelConfig
 from practicum.engines.embedded import models
-from practicum.engines.embedded.batches import micro_batches, targets_of, tokens_of
 from practicum.engines.embedded.sampler import EmbeddedSampler
+from practicum.engines.embedded.scoring import score
 from practicum.engines.embedded.settings import DistillSettings, LoraSettings, SamplerSettings, TrainerSettings
 from practicum.engines.embedded.threads import apply_threads
 from practicum.engines.embedded.trainer import EmbeddedTrainer
@@ -23,9 +20,7 @@ from practicum.errors import EngineError
 from practicum.types.local import STUDENT, Completion, ScoreRequest
 from practicum.types.policies import PolicyVersion
 from practicum.types.tokens import SampleRequest
-from practicum.types.training import Datum
 
-_SCORE_TOKENS = 1024
 _PIECE = 48
 
 
@@ -58,44 +53,22 @@ class LocalEngine:
                 progress(len(results))
         return results
 
-    @torch.no_grad()
     def score(
         self, requests: Sequence[ScoreRequest], *, progress: Callable[[int], None] | None = None
     ) -> list[tuple[float, ...]]:
-        """Raw tempered logprobs [T] for each request, in order, in padded batches."""
-        rows = [
-            Datum(
-                row_id=str(index),
-                prompt_ids=request.prompt_ids,
-                completion_ids=request.completion_ids,
-                weights=(1.0,) * len(request.completion_ids),
-                temperature=request.temperature,
-            )
-            for index, request in enumerate(requests)
-        ]
-        found: dict[str, tuple[float, ...]] = {}
+        """Raw tempered logprobs [T] for each request, in order."""
+        found: dict[int, tuple[float, ...]] = {}
         for version in sorted({request.version for request in requests}):
-            chosen = [row for row, request in zip(rows, requests, strict=True) if request.version == version]
+            chosen = [index for index, request in enumerate(requests) if request.version == version]
             served = self.sampler.weights.acquire(version)
             try:
-                for batch in micro_batches(chosen, _SCORE_TOKENS):
-                    found.update(_scored(served.model, batch))
+                for part in score(served.model, [requests[index] for index in chosen]):
+                    found.update({chosen[place]: values for place, values in part.items()})
                     if progress is not None:
                         progress(len(found))
             finally:
                 self.sampler.weights.release(served)
-        return [found[row.row_id] for row in rows]
-
-
-def _scored(model: torch.nn.Module, batch: Sequence[Datum]) -> dict[str, tuple[float, ...]]:
-    tokens, targets = tokens_of(batch), targets_of(batch)
-    logits = model(input_ids=tokens.ids_BT, logits_to_keep=tokens.keep_BT, use_cache=False).logits
-    values = losses.token_logprobs(logits / targets.temperatures[:, None], targets.ids).tolist()
-    scored = {}
-    for row in batch:
-        length = len(row.completion_ids)
-        scored[row.row_id], values = tuple(values[:length]), values[length:]
-    return scored
+        return [found[index] for index in range(len(requests))]
 
 
 class EmbeddedWorkbench:
