@@ -56,7 +56,6 @@ SHORT = Plan(
         "curation.min_heldout_sessions=4",
         "curation.min_train_sessions=8",
         "learn.clone_epochs=1",
-        "learn.hindsight_epochs=1",
         "gate.min_cases=4",
         "evals.divergence_prompts=4",
     ),

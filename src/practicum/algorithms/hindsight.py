@@ -49,16 +49,20 @@ class Lesson:
     weight: float = 1.0
 
 
-def with_hindsight(messages: Sequence[Message], comments: Sequence[str], answer: str) -> tuple[Message, ...]:
-    """`messages` with the comments in the last user message, delimited as data. The answer itself is not shown.
+def with_hindsight(messages: Sequence[Message], comments: Sequence[str]) -> tuple[Message, ...]:
+    """`messages` with the comments before the last user message's text. The answer itself is not shown.
 
     Raises ValueError if there is no user message.
     """
     last = max((index for index, message in enumerate(messages) if message.role == "user"), default=None)
     if last is None:
         raise ValueError("the conversation has no user message to put a comment into")
-    told = f"Comment on your earlier answer: {' '.join(comments)}\n\nAnswer this message accordingly: "
-    changed = replace(messages[last], content=told + messages[last].content)
+    if len(comments) == 1:
+        told = f"Comment on your earlier answer: {comments[0]}"
+    else:
+        told = "Comments on your earlier answers:\n" + "\n".join(f"- {comment}" for comment in comments)
+    content = f"{told}\n\nAnswer this message accordingly: {messages[last].content}"
+    changed = replace(messages[last], content=content)
     return (*messages[:last], changed, *messages[last + 1 :])
 
 

@@ -49,6 +49,8 @@ class LearnConfig(Section):
     hindsight_prompts: int = Field(default=64, ge=1)
     hindsight_batch: int = Field(default=8, ge=1)
     hindsight_learning_rate: float = Field(default=1e-3, gt=0.0)
+    # A comment is read beside so many others of the same window: what most people say comes through, oddities do not.
+    hindsight_beside: int = Field(default=3, ge=0)
     hindsight_rate_decay: float = Field(default=0.3, gt=0.0, le=1.0)
     hindsight_max_tokens: int = Field(default=48, ge=1)
     contrast: float = Field(default=1.0, ge=0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -64,7 +65,7 @@ class Learner:
         phases = []
         for turn in range(settings.hindsight_served_rounds + settings.hindsight_rounds if lessons else 0):
             picked = epoch_order(len(lessons), settings.hindsight_prompts, turn, settings.seed)
-            phases.append(self._round(turn, [self._lesson(lessons[index]) for index in picked], folder))
+            phases.append(self._round(turn, [self._lesson(lessons[index], lessons) for index in picked], folder))
         if len(verdicts) >= settings.polarity_min and settings.polarity_epochs:
             phases.append(
                 Phase(
@@ -148,12 +149,17 @@ class Learner:
             weight=entry.weight,
         )
 
-    def _lesson(self, entry: Entry) -> Lesson:
+    def _lesson(self, entry: Entry, window: Sequence[Entry]) -> Lesson:
+        """The entry's comments, and beside them some that people left on other answers in the same window."""
         call = self._call(entry)
+        others = [other.text for other in window if other is not entry]
+        chance = random.Random(f"{self._settings.seed}:{entry.call_id}")
+        beside = chance.sample(others, min(self._settings.hindsight_beside, len(others)))
+        comments = [" ".join(text.split()) for text in (entry.text, *beside)]
         return Lesson(
             row_id=entry.call_id,
             prompt_ids=call.prompt_ids,
-            teacher_prompt_ids=self._prompts.hindsight_ids(call, entry.text.splitlines()),
+            teacher_prompt_ids=self._prompts.hindsight_ids(call, comments),
             params=self._prompts.params(call),
             served=_as_served(call),
             weight=entry.weight,

@@ -42,7 +42,7 @@ class PromptBook:
     def hindsight_ids(self, call: ModelCall, comments: Sequence[str]) -> tuple[int, ...]:
         """The call's prompt, re-rendered with the comments in its last user message."""
         request = self._request(call)
-        messages = with_hindsight(request.messages, comments, call.text)
+        messages = with_hindsight(request.messages, comments)
         return tuple(self.renderer.render(messages, request.tools))
 
     def answer_ids(self, text: str) -> tuple[int, ...]:

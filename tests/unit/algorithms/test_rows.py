@@ -45,11 +45,11 @@ def test_hindsight_goes_into_the_last_user_message_only() -> None:
         Message(role="assistant", content="long"),
         Message(role="user", content="second"),
     ]
-    told = with_hindsight(said, ["too long"], "answer")
+    told = with_hindsight(said, ["too long"])
     assert [m.content for m in told[:3]] == ["s", "first", "long"]
     assert "too long" in told[3].content and told[3].content.endswith("second")
     with pytest.raises(ValueError, match="no user message"):
-        with_hindsight(said[:1], ["x"], "")
+        with_hindsight(said[:1], ["x"])
 
 
 def test_loops() -> None:
