@@ -11,7 +11,9 @@ Deviations:
 2. y. Where a person kept the answer's beginning and only wrote something behind it, y is a fresh answer of the policy
    in training with that text behind it, instead of the served one. The served body is an older policy's: cloning it
    would bring back what comments have changed since (measured on the default model: after a round of comments that
-   made answers brief, cloning served bodies undid the brevity). Other corrections are cloned as they were written.
+   made answers brief, cloning served bodies undid the brevity). Other corrections are cloned as they were written. The
+   fresh body weighs in full: it is the policy's own sample, so it pulls nowhere, and it keeps what was added from
+   spreading to the answer's beginning (measured: without it the sign-off became the whole answer).
 
 Sampled ids stay as they were sampled; only what a person wrote is tokenised.
 """
@@ -72,7 +74,6 @@ class Cloning:
         corrections: Sequence[Correction],
         *,
         fresh: FreshAnswers,
-        kept_weight: float,
         batch: int,
         seed: int,
     ) -> None:
@@ -80,7 +81,6 @@ class Cloning:
             raise ValueError("no corrected answers to clone")
         self._corrections = corrections
         self._fresh = fresh
-        self._kept_weight = kept_weight
         self._batch = batch
         self._seed = seed
         self._targets: list[tuple[tuple[int, ...], tuple[float, ...]]] = []
@@ -110,8 +110,8 @@ class Cloning:
         added = correction.added_ids or ()
         said = answer.ids[:-1] if answer.ids[-1] in self._fresh.stop_ids else answer.ids
         if answer.ids[-len(added) :] == added:
-            return answer.ids, (self._kept_weight,) * len(answer.ids)  # the policy does it already
-        return said + added, (self._kept_weight,) * len(said) + (1.0,) * len(added)
+            return answer.ids, (1.0,) * len(answer.ids)  # the policy does it already
+        return said + added, (1.0,) * (len(said) + len(added))
 
     def _row(self, index: int, total: float) -> Datum:
         correction, (answer_ids, weights) = self._corrections[index], self._targets[index]

@@ -83,7 +83,6 @@ class Learner:
                     source=Cloning(
                         corrections,
                         fresh=self._fresh(folder / "answers-corrected.json", settings.seed),
-                        kept_weight=settings.clone_kept_weight,
                         batch=settings.clone_batch,
                         seed=settings.seed,
                     ),

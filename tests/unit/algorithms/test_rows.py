@@ -108,7 +108,7 @@ def cloned(
     fresh = FreshAnswers(
         policy=policy, student=-1, refresh=lambda: None, stop_ids=(0,), pool_file=folder / "pool.json", seed=0
     )
-    (stream,) = Cloning(corrections, fresh=fresh, kept_weight=0.5, batch=8, seed=0).batch(0).streams
+    (stream,) = Cloning(corrections, fresh=fresh, batch=8, seed=0).batch(0).streams
     assert stream.loss == "cross_entropy"
     assert sum(sum(row.weights) for row in stream.rows) == pytest.approx(1.0)
     return {row.row_id: (row.completion_ids, tuple(w / row.weights[-1] for w in row.weights)) for row in stream.rows}
@@ -117,7 +117,7 @@ def cloned(
 def test_what_was_written_behind_a_kept_beginning_goes_behind_the_present_answer(tmp_path: Path) -> None:
     policy = Says(answer((9, 8, 0)), answer((9, 8, 7), ended=False))
     rows = cloned(policy, tmp_path, correction(0, (40, 41, 0)), correction(1, (40, 41, 0)), correction(2, None))
-    assert rows["0"] == ((9, 8, 40, 41, 0), (0.5, 0.5, 1.0, 1.0, 1.0))
+    assert rows["0"] == ((9, 8, 40, 41, 0), (1.0,) * 5)
     assert rows["1"][0] == (30, 31, 40, 41, 0)  # the present answer was cut off: the correction as it was written
     assert rows["2"][0] == (30, 31, 40, 41, 0)
 

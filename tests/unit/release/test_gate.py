@@ -1,4 +1,4 @@
-"""The gate refuses a candidate that changed nothing, one that was ruined, and one measured on too little; it says why."""
+"""The gate refuses a candidate that changed nothing, one that was ruined, one measured on too little, and says why."""
 
 from practicum.config import GateConfig
 from practicum.evals.guards import ChoiceResult, Divergence
