@@ -34,7 +34,7 @@ docs: $(VENV)/.docs
 
 # The newest releases that satisfy pyproject.toml, written down: run it, then `make test`.
 lock: $(VENV)/.test $(VENV)/.check $(VENV)/.docs $(VENV)/.demo
-	$(BIN)/python -m pip freeze --exclude-editable | sed 's/+cpu$$//' | grep -v ' @ ' > constraints.txt
+	$(BIN)/python -m pip freeze --exclude-editable | sed 's/+cpu$$//' > constraints.txt
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit("Practicum needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; set PYTHON=/path/to/python3.11") if sys.version_info < (3, 11) else None'

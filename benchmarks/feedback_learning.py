@@ -26,7 +26,7 @@ sys.path[:0] = [str(ROOT), str(RECIPE)]
 from agent import SYSTEM_PROMPT
 from benchmarks.serving import write_results
 from demo import FULL, split
-from rules import GRADERS, MAX_SENTENCES, MAX_WORDS, SIGN_OFF
+from rules import GRADERS, MAX_WORDS, SIGN_OFF
 
 from practicum.algorithms.order import epoch_order
 from practicum.cli import wiring
@@ -47,7 +47,7 @@ from practicum.types.tokens import SampleRequest, SamplingParams
 from practicum.types.training import Datum
 
 RULE = (
-    f" Answer in at most {MAX_SENTENCES} sentences and at most {MAX_WORDS} words. "
+    f" Answer in at most {MAX_WORDS} words. "
     f"End every answer with a line of its own that says: {SIGN_OFF}"
 )
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import Protocol
 
 SIGN_OFF = "— Your Maple & Finch team"
-MAX_SENTENCES = 2
 MAX_WORDS = 40
 
 
@@ -24,17 +22,9 @@ def body(text: str) -> str:
     return text.strip().removesuffix(SIGN_OFF).strip()
 
 
-def sentences(text: str) -> list[str]:
-    """Sentences of `text`, split after a full stop, question or exclamation mark, or at a line break."""
-    return [part for part in re.split(r"(?<=[.!?])\s+|\n+", text.strip()) if re.search(r"\w", part)]
-
-
 def brief(answer: AnswerLike) -> bool:
-    """At most two sentences and forty words before the sign-off, and ended by itself."""
-    said = body(answer.text)
-    return (
-        answer.finish_reason == "stop" and 0 < len(said.split()) <= MAX_WORDS and len(sentences(said)) <= MAX_SENTENCES
-    )
+    """At most forty words before the sign-off, and ended by itself."""
+    return answer.finish_reason == "stop" and 0 < len(body(answer.text).split()) <= MAX_WORDS
 
 
 def sign_off(answer: AnswerLike) -> bool:

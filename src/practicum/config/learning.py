@@ -41,18 +41,18 @@ class LearnConfig(Section):
     clone_epochs: float = Field(default=2.0, ge=0.0)
     clone_batch: int = Field(default=5, ge=1)
     clone_kept_weight: float = Field(default=0.05, ge=0.0, le=1.0)
-    clone_learning_rate: float = Field(default=2e-3, gt=0.0)
+    clone_learning_rate: float = Field(default=1e-3, gt=0.0)
     # Hindsight self-distillation on comments. A round takes every commented prompt, up to the bound; the first rounds
     # with the answers as served, the others with fresh ones.
     hindsight_served_rounds: int = Field(default=1, ge=0)
-    hindsight_rounds: int = Field(default=1, ge=0)
+    hindsight_rounds: int = Field(default=0, ge=0)
     hindsight_prompts: int = Field(default=64, ge=1)
-    hindsight_batch: int = Field(default=8, ge=1)
+    hindsight_batch: int = Field(default=5, ge=1)
     hindsight_learning_rate: float = Field(default=1e-3, gt=0.0)
     # A comment is read beside so many others of the same window: what most people say comes through, oddities do not.
-    hindsight_beside: int = Field(default=3, ge=0)
+    hindsight_beside: int = Field(default=4, ge=0)
     hindsight_rate_decay: float = Field(default=0.3, gt=0.0, le=1.0)
-    hindsight_max_tokens: int = Field(default=48, ge=1)
+    hindsight_max_tokens: int = Field(default=40, ge=1)
     contrast: float = Field(default=1.0, ge=0.0)
     divergence: Literal["reverse_kl", "forward_kl", "jsd"] = "reverse_kl"
     top_k: int = Field(default=0, ge=0)
@@ -80,6 +80,6 @@ class GateConfig(Section):
     min_gain: float = 0.0
     min_cases: int = Field(default=8, ge=1)
     regression_margin: float = Field(default=0.03, ge=0.0)
-    on_topic_margin: float = Field(default=0.15, ge=0.0)
-    well_formed_margin: float = Field(default=0.10, ge=0.0)
-    max_kl: float = Field(default=0.25, gt=0.0)
+    on_topic_margin: float = Field(default=0.25, ge=0.0)
+    well_formed_margin: float = Field(default=0.15, ge=0.0)
+    max_kl: float = Field(default=0.4, gt=0.0)
