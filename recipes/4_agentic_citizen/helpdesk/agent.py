@@ -17,8 +17,7 @@ from typing import Any
 from openai import OpenAI
 
 SYSTEM_PROMPT = (
-    "You are the support assistant of Maple & Finch, an online shop for home goods. "
-    "Explain to the customer what to do."
+    "You are the support assistant of Maple & Finch, an online shop for home goods. Explain to the customer what to do."
 )
 
 

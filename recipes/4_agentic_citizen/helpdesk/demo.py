@@ -48,7 +48,7 @@ class Plan:
     settings: tuple[str, ...] = ()
 
 
-FULL = Plan(first_day=96, held_out=40)
+FULL = Plan(first_day=88, held_out=36)
 SHORT = Plan(
     first_day=28,
     held_out=6,

@@ -19,7 +19,7 @@ class AnswerLike(Protocol):
 
 def body(text: str) -> str:
     """The answer without the sign-off."""
-    return text.strip().removesuffix(SIGN_OFF).strip()
+    return text.replace(SIGN_OFF, "").strip()
 
 
 def brief(answer: AnswerLike) -> bool:
@@ -28,8 +28,8 @@ def brief(answer: AnswerLike) -> bool:
 
 
 def sign_off(answer: AnswerLike) -> bool:
-    """Ends with the house's sign-off."""
-    return answer.text.strip().endswith(SIGN_OFF)
+    """Ends with the house's sign-off, which stands there once."""
+    return answer.text.strip().endswith(SIGN_OFF) and answer.text.count(SIGN_OFF) == 1
 
 
 GRADERS = {"brief": brief, "sign_off": sign_off}

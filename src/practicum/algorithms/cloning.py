@@ -9,9 +9,10 @@ filtered BC as the floor of advantage-weighted regression (Peng et al. 2019, arX
 Deviations:
 1. e_t. What a person changed is what they asked for; the rest is the policy's own text.
 2. y. Where a person kept the answer's beginning and only wrote something behind it, y is a fresh answer of the policy
-   in training with that text behind it, instead of the served one. The served body is an older policy's: cloning it
-   would bring back what comments have changed since (measured on the default model: after a round of comments that
-   made answers brief, cloning served bodies undid the brevity). Other corrections are cloned as they were written. The
+   in training with that text behind it (the first of `tries` that ended by itself), instead of the served one. The
+   served body is an older policy's: cloning it would bring back what comments have changed since (measured on the
+   default model: after a round of comments that made answers brief, cloning served bodies undid the brevity). Other
+   corrections are cloned as they were written. The
    fresh body weighs in full: it is the policy's own sample, so it pulls nowhere, and it keeps what was added from
    spreading to the answer's beginning (measured: without it the sign-off became the whole answer).
 
@@ -76,11 +77,13 @@ class Cloning:
         fresh: FreshAnswers,
         batch: int,
         seed: int,
+        tries: int = 1,
     ) -> None:
         if not corrections:
             raise ValueError("no corrected answers to clone")
         self._corrections = corrections
         self._fresh = fresh
+        self._tries = tries
         self._batch = batch
         self._seed = seed
         self._targets: list[tuple[tuple[int, ...], tuple[float, ...]]] = []
@@ -97,12 +100,13 @@ class Cloning:
 
     def _aim(self) -> int:
         """What each correction makes of the policy's present answer; returns the tokens sampled for it."""
-        carried = [index for index, correction in enumerate(self._corrections) if correction.added_ids is not None]
-        prompts = [(self._corrections[index].prompt_ids, self._corrections[index].params) for index in carried]
-        answers, sampled = self._fresh.draw(prompts) if carried else ([], 0)
         self._targets = [(correction.answer_ids, correction.emphasis) for correction in self._corrections]
-        for index, answer in zip(carried, answers, strict=True):
-            if answer.finish_reason == "stop":
+        carried = [index for index, correction in enumerate(self._corrections) if correction.added_ids is not None]
+        tries = [index for index in carried for _ in range(self._tries)]
+        prompts = [(self._corrections[index].prompt_ids, self._corrections[index].params) for index in tries]
+        answers, sampled = self._fresh.draw(prompts) if tries else ([], 0)
+        for index, answer in zip(reversed(tries), reversed(answers), strict=True):
+            if answer.finish_reason == "stop" and len(answer.ids) > 1:
                 self._targets[index] = self._carried(self._corrections[index], answer)
         return sampled
 

@@ -98,7 +98,7 @@ def sampler(config: Config) -> Sampler:
 
     model, _ = models.load(folder)
     settings = SamplerSettings(
-        threads=config.model.threads,
+        threads=config.model.threads or max(1, (os.cpu_count() or 2) // 2),  # the rest is for HTTP and the learner
         max_slots=config.model.max_batch,
         context_length=config.model.context_length,
     )

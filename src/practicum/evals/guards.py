@@ -15,6 +15,9 @@ from practicum.types.local import LocalPolicy, ScoreRequest
 from practicum.types.messages import Message
 from practicum.types.tokens import SampleRequest, SamplingParams
 
+# The first tokens of an answer tell what it is about.
+_TOPIC_TOKENS = 32
+
 Render = Callable[[Sequence[Message]], Sequence[int]]
 
 
@@ -101,7 +104,7 @@ def on_topic(
     requests = []
     for index, ids in enumerate(answers):
         for prompt in (prompts[index], prompts[(index + 1) % len(prompts)]):
-            requests.append(ScoreRequest(prompt_ids=prompt, completion_ids=ids, version=version))
+            requests.append(ScoreRequest(prompt_ids=prompt, completion_ids=ids[:_TOPIC_TOKENS], version=version))
     scores = policy.score(requests)
     return [float(sum(own) > sum(other) + 1e-6) for own, other in zip(scores[::2], scores[1::2], strict=True)]
 

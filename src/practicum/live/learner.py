@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from practicum.algorithms.cloning import Cloning, Correction, added_text, emphasis
@@ -12,9 +13,11 @@ from practicum.algorithms.fresh import FreshAnswers
 from practicum.algorithms.hindsight import Hindsight, Lesson
 from practicum.algorithms.order import epoch_order
 from practicum.algorithms.polarity import Polarity, Verdict
+from practicum.algorithms.replay import Anchors, WithReplay
 from practicum.config import Config
 from practicum.errors import GuardTripped
 from practicum.live.prompts import PromptBook
+from practicum.live.replay import replay_conversations
 from practicum.live.workbench import Workbench
 from practicum.store import Store
 from practicum.trainer.guards import Guards
@@ -46,7 +49,7 @@ class Learner:
         """Train or resume in `folder`. Raises GuardTripped if a guard stops the run or nothing is there to learn."""
         self._bench.start_from(self._live)
         folder.mkdir(parents=True, exist_ok=True)
-        phases = self.phases(manifest, folder)
+        phases = self._with_replay(self.phases(manifest, folder), folder)
         if not phases:
             raise GuardTripped(
                 "No comment and no corrected answer is left to learn from in this window.",
@@ -55,6 +58,30 @@ class Learner:
         guards = Guards(max_kl=self._settings.max_kl)
         run = Run(self._bench.trainer, phases, folder, guards=guards, checkpoint_every=self._settings.checkpoint_every)
         return run.train(progress=progress)
+
+    def _with_replay(self, phases: Sequence[Phase], folder: Path) -> list[Phase]:
+        settings = self._settings
+        if not (settings.replay_rows and settings.replay_weight):
+            return list(phases)
+        prompts = [tuple(self._prompts.render(messages)) for messages in replay_conversations(settings.replay_prompts)]
+        anchors = Anchors(
+            prompts,
+            self._fresh(folder / "answers-replay.json", settings.seed + 1),
+            max_tokens=settings.replay_max_tokens,
+        )
+        return [
+            replace(
+                phase,
+                source=WithReplay(
+                    phase.source,
+                    anchors,
+                    rows=settings.replay_rows,
+                    weight=settings.replay_weight,
+                    seed=settings.seed + place,
+                ),
+            )
+            for place, phase in enumerate(phases)
+        ]
 
     def phases(self, manifest: Manifest, folder: Path) -> list[Phase]:
         """Phases in order; one without entries, or without epochs, is left out."""
@@ -85,6 +112,7 @@ class Learner:
                         fresh=self._fresh(folder / "answers-corrected.json", settings.seed),
                         batch=settings.clone_batch,
                         seed=settings.seed,
+                        tries=settings.clone_tries,
                     ),
                     steps=_steps(settings.clone_epochs, len(corrections), settings.clone_batch),
                     learning_rate=settings.clone_learning_rate,

@@ -115,7 +115,7 @@ class Run:
         figures: dict[str, Any] = {"phase": phase.name, "step": step, "sampled_tokens": batch.sampled_tokens}
         figures.update(batch.facts)
         streams = [stream for stream in batch.streams if any(any(row.weights) for row in stream.rows)]
-        if not streams:
+        if all(stream.name == "replay" for stream in streams):
             # Nothing to learn from: skipped and reported, never "trained on".
             return figures | {"skipped": True, "trained_tokens": 0, "sample_s": sampled_s, "train_s": 0.0}
         key = f"{index}:{phase.name}:{step}"
@@ -186,9 +186,10 @@ def _summed(results: Sequence[tuple[Stream, ForwardBackward]]) -> dict[str, floa
     figures: dict[str, float] = {"trained_tokens": float(sum(result.tokens for _, result in results))}
     for stream, result in results:
         tokens = max(1, result.tokens)
-        figures[f"{stream.loss}/loss"] = result.loss_sum
+        label = stream.name or stream.loss
+        figures[f"{label}/loss"] = result.loss_sum
         for name, value in result.sums.items():
-            figures[f"{stream.loss}/{name.removesuffix('_sum')}"] = value / tokens
+            figures[f"{label}/{name.removesuffix('_sum')}"] = value / tokens
     return figures
 
 
@@ -200,6 +201,7 @@ def _logprob_gap(results: Sequence[tuple[Stream, ForwardBackward]]) -> float:
     gaps = [
         abs(sampled - recomputed)
         for stream, result in results
+        if not stream.name
         for row in stream.rows
         for sampled, recomputed in zip(row.logprobs or (), result.logprobs[row.row_id], strict=False)
         if sampled is not None

@@ -47,10 +47,11 @@ class Datum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """Rows that go through one loss. Several streams of a batch add up in one step."""
+    """Rows that go through one loss. Several streams of a batch add up in one step; `name` is for their figures."""
 
     loss: LossName
     rows: Sequence[Datum]
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
