@@ -46,10 +46,7 @@ from practicum.types.messages import Message
 from practicum.types.tokens import SampleRequest, SamplingParams
 from practicum.types.training import Datum
 
-RULE = (
-    f" Answer in at most {MAX_WORDS} words. "
-    f"End every answer with a line of its own that says: {SIGN_OFF}"
-)
+RULE = f" Answer in at most {MAX_WORDS} words. End every answer with a line of its own that says: {SIGN_OFF}"
 
 
 @dataclass

@@ -78,12 +78,14 @@ class Cloning:
         batch: int,
         seed: int,
         tries: int = 1,
+        max_tokens: int | None = None,
     ) -> None:
         if not corrections:
             raise ValueError("no corrected answers to clone")
         self._corrections = corrections
         self._fresh = fresh
         self._tries = tries
+        self._max_tokens = max_tokens
         self._batch = batch
         self._seed = seed
         self._targets: list[tuple[tuple[int, ...], tuple[float, ...]]] = []
@@ -104,7 +106,7 @@ class Cloning:
         carried = [index for index, correction in enumerate(self._corrections) if correction.added_ids is not None]
         tries = [index for index in carried for _ in range(self._tries)]
         prompts = [(self._corrections[index].prompt_ids, self._corrections[index].params) for index in tries]
-        answers, sampled = self._fresh.draw(prompts) if tries else ([], 0)
+        answers, sampled = self._fresh.draw(prompts, max_tokens=self._max_tokens) if tries else ([], 0)
         for index, answer in zip(reversed(tries), reversed(answers), strict=True):
             if answer.finish_reason == "stop" and len(answer.ids) > 1:
                 self._targets[index] = self._carried(self._corrections[index], answer)

@@ -113,6 +113,7 @@ class Learner:
                         batch=settings.clone_batch,
                         seed=settings.seed,
                         tries=settings.clone_tries,
+                        max_tokens=settings.clone_max_tokens,
                     ),
                     steps=_steps(settings.clone_epochs, len(corrections), settings.clone_batch),
                     learning_rate=settings.clone_learning_rate,

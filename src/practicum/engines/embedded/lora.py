@@ -8,6 +8,7 @@ adapter comes to be applied twice.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -40,7 +41,9 @@ class LoraPolicy:
             target_modules=sorted(self._modules),
             task_type="CAUSAL_LM",
         )
-        self._model = get_peft_model(tree, self._config, adapter_name="policy")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers a question by its old name
+            self._model = get_peft_model(tree, self._config, adapter_name="policy")
         self._model.eval()
         self._parameters: dict[str, dict[str, torch.nn.Parameter]] = {"policy": self._find("policy")}
         self.reset()

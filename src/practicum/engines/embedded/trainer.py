@@ -277,10 +277,14 @@ class EmbeddedTrainer:
         tokens, targets = tokens_of(rows), targets_of(rows)
         teacher = reference = untold = None
         if loss == "distill":
-            teacher = self.policy.frozen_logits("teacher", tokens_of(rows, teacher=True))
-            if contrast := self._settings.distill.contrast:
-                untold = self.policy.frozen_logits("teacher", tokens)
-                teacher = losses.contrasted(teacher, untold, contrast)
+            contrast = self._settings.distill.contrast
+            if all(row.teacher_prompt_ids == row.prompt_ids for row in rows):
+                teacher = untold = self.policy.frozen_logits("teacher", tokens)
+            else:
+                teacher = self.policy.frozen_logits("teacher", tokens_of(rows, teacher=True))
+                if contrast:
+                    untold = self.policy.frozen_logits("teacher", tokens)
+                    teacher = losses.contrasted(teacher, untold, contrast)
         if self._measures_kl:
             shared = untold is not None and self.policy.same("teacher", "reference")
             reference = untold if shared else self.policy.frozen_logits("reference", tokens)
