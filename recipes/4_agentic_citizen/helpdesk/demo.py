@@ -48,7 +48,7 @@ class Plan:
     settings: tuple[str, ...] = ()
 
 
-FULL = Plan(first_day=76, held_out=30)
+FULL = Plan(first_day=84, held_out=30)
 SHORT = Plan(
     first_day=28,
     held_out=6,
