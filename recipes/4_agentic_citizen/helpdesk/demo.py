@@ -48,7 +48,7 @@ class Plan:
     settings: tuple[str, ...] = ()
 
 
-FULL = Plan(first_day=84, held_out=30)
+FULL = Plan(first_day=88, held_out=36)
 SHORT = Plan(
     first_day=28,
     held_out=6,
@@ -309,6 +309,8 @@ def summary(
         "verdict": learned["verdict"],
         "regression_delta_points": 100 * (gate.get("regression_after", 0.0) - gate.get("regression_before", 0.0)),
         "kl_general_nats_per_token": gate.get("kl_general"),
+        "gate_rates": gate.get("rates"),
+        "gate_reason": learned["reason"],
         "policy_versions": {"before": before[0].model, "after": after[0].model},
         "wall_s": wall_s,
         "command": "practicum demo" + (" --short" if plan is SHORT else ""),

@@ -41,9 +41,9 @@ class LearnConfig(Section):
     clone_epochs: float = Field(default=2.0, ge=0.0)
     clone_batch: int = Field(default=5, ge=1)
     clone_kept_weight: float = Field(default=0.3, ge=0.0, le=1.0)
-    clone_tries: int = Field(default=2, ge=1)
-    clone_max_tokens: int = Field(default=64, ge=1)
-    clone_learning_rate: float = Field(default=1e-3, gt=0.0)
+    clone_tries: int = Field(default=3, ge=1)
+    clone_max_tokens: int = Field(default=96, ge=1)
+    clone_learning_rate: float = Field(default=7e-4, gt=0.0)
     # Hindsight self-distillation on comments. A round takes every commented prompt, up to the bound; the first rounds
     # with the answers as served, the others with fresh ones.
     hindsight_served_rounds: int = Field(default=1, ge=0)
@@ -59,7 +59,7 @@ class LearnConfig(Section):
     # General prompts on which the policy stays what it was; `replay_prompts` none takes those that ship.
     replay_prompts: Path | None = None
     replay_rows: int = Field(default=2, ge=0)
-    replay_weight: float = Field(default=0.3, ge=0.0)
+    replay_weight: float = Field(default=1.0, ge=0.0)
     replay_max_tokens: int = Field(default=32, ge=1)
     divergence: Literal["reverse_kl", "forward_kl", "jsd"] = "reverse_kl"
     top_k: int = Field(default=0, ge=0)
