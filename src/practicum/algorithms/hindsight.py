@@ -20,8 +20,9 @@ Deviations:
 4. A first round takes the served tokens, which the policy sampled without knowing the comment. Whole distributions are
    compared at their positions, so no importance weight is needed for the fixed point to be q, whatever the prefixes.
    Later rounds draw fresh answers, whose prefixes are the student's own.
-5. The contrast c exaggerates what reading the comment changes. A small model half-heeds a comment; measured on the
-   default model, c = 1 lifts the teacher's share of brief answers from .45 to .77 where c = 0 leaves it.
+5. The contrast c exaggerates what reading the comment changes, since a small model half-heeds it. Measured on the
+   default model, c = 1 lifts the share of brief answers that the teacher's end-of-turn probabilities predict from .45
+   to .77.
 """
 
 from __future__ import annotations

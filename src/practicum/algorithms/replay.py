@@ -73,7 +73,7 @@ class WithReplay:
         rows, sampled = self._anchors.rows(step, self._rows, self._weight, self._seed)
         inner = self._inner.batch(step)
         return Batch(
-            streams=(*inner.streams, Stream(loss="distill", name="replay", rows=rows)),
+            streams=(*inner.streams, Stream(loss="distill", name="replay", rows=rows, anchor=True)),
             sampled_tokens=inner.sampled_tokens + sampled,
             on_policy=inner.on_policy,
             facts=inner.facts,

@@ -87,6 +87,6 @@ class GateConfig(Section):
     min_gain: float = 0.0
     min_cases: int = Field(default=8, ge=1)
     regression_margin: float = Field(default=0.03, ge=0.0)
-    on_topic_margin: float = Field(default=0.25, ge=0.0)
-    well_formed_margin: float = Field(default=0.15, ge=0.0)
-    max_kl: float = Field(default=0.4, gt=0.0)
+    on_topic_margin: float = Field(default=0.15, ge=0.0)
+    well_formed_margin: float = Field(default=0.10, ge=0.0)
+    max_kl: float = Field(default=0.25, gt=0.0)

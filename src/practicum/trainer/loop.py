@@ -115,7 +115,7 @@ class Run:
         figures: dict[str, Any] = {"phase": phase.name, "step": step, "sampled_tokens": batch.sampled_tokens}
         figures.update(batch.facts)
         streams = [stream for stream in batch.streams if any(any(row.weights) for row in stream.rows)]
-        if all(stream.name == "replay" for stream in streams):
+        if all(stream.anchor for stream in streams):
             # Nothing to learn from: skipped and reported, never "trained on".
             return figures | {"skipped": True, "trained_tokens": 0, "sample_s": sampled_s, "train_s": 0.0}
         key = f"{index}:{phase.name}:{step}"
@@ -201,7 +201,7 @@ def _logprob_gap(results: Sequence[tuple[Stream, ForwardBackward]]) -> float:
     gaps = [
         abs(sampled - recomputed)
         for stream, result in results
-        if not stream.name
+        if not stream.anchor
         for row in stream.rows
         for sampled, recomputed in zip(row.logprobs or (), result.logprobs[row.row_id], strict=False)
         if sampled is not None

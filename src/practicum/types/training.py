@@ -47,11 +47,15 @@ class Datum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """Rows that go through one loss. Several streams of a batch add up in one step; `name` is for their figures."""
+    """Rows that go through one loss. Several streams of a batch add up in one step; `name` is for their figures.
+
+    `anchor`: the rows only hold the policy where it is, so they are no signal by themselves.
+    """
 
     loss: LossName
     rows: Sequence[Datum]
     name: str = ""
+    anchor: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
