@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
@@ -166,7 +165,7 @@ class Scheduler:
         mask = torch.arange(end)[None, :] <= positions[:, None]
         keep = torch.tensor([position - start for position in wanted], dtype=torch.long)
         ids = torch.tensor([job.ids[start:end]])
-        logits = _forward(job.served, ids, positions[None], mask[None, None], cache, keep)[0]
+        logits = job.served.step(ids, positions[None], mask[None, None], cache, keep)[0]
         cache.filled = end
         self.prefilled_tokens += end - start
         if isinstance(job, Scoring):
@@ -258,7 +257,7 @@ class Scheduler:
         pool.cache.aim(first, lengths)
         mask = torch.arange(end)[None, :] <= lengths[:, None]
         ids = torch.tensor([[job.last_id] for job in jobs])
-        logits = _forward(pool.served, ids, lengths[:, None], mask[:, None, None], pool.cache, 1)
+        logits = pool.served.step(ids, lengths[:, None], mask[:, None, None], pool.cache, 1)
         return logits[:, -1].float()
 
     def _free(self, pool: Pool, slot: int) -> None:
@@ -270,22 +269,6 @@ class Scheduler:
         if not pool.running:
             del self._pools[pool.served]
         self._weights.release(job.served)
-
-
-def _forward(
-    served: ServedVersion,
-    ids: torch.Tensor,
-    positions: torch.Tensor,
-    mask: torch.Tensor,
-    cache: Any,
-    keep: torch.Tensor | int,
-) -> torch.Tensor:
-    """Logits of the kept positions for `ids`, `positions`: [B, Q] under `mask: [B, 1, Q, K]`."""
-    output = served.model(
-        input_ids=ids, position_ids=positions, attention_mask=mask, cache=cache, use_cache=True, logits_to_keep=keep
-    )
-    logits: torch.Tensor = output.logits
-    return logits
 
 
 def _failure(doing: str, error: Exception) -> Exception:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from practicum.engines.embedded.adapter import Adapter, check_state, linear_modules, read_adapter, tensor_name
+from practicum.engines.embedded.step import Step, step_of
 from practicum.errors import Conflict, CorruptArtifact, NotFound
 
 _PROBE_IDS = 8
@@ -28,6 +29,7 @@ class ServedVersion:
 
     version: int
     model: Any
+    step: Step
     digest: str
     users: int = 0
     order: int = 0
@@ -47,7 +49,10 @@ class PolicyWeights:
         self._base = model
         self._max_resident = max_resident
         self._lock = threading.Lock()
-        self._versions: dict[int, ServedVersion] = {0: ServedVersion(version=0, model=model, digest="")}
+        self._base_step = step_of(model)
+        self._versions: dict[int, ServedVersion] = {
+            0: ServedVersion(version=0, model=model, step=self._base_step, digest="")
+        }
         self._live = 0
         self._clock = 0
 
@@ -93,10 +98,12 @@ class PolicyWeights:
                 return
             raise Conflict(f"version {version} is loaded with other weights.", hint="Version numbers are never reused.")
         if adapter_path is None:
-            self._install(ServedVersion(version=version, model=self._base, digest=digest), replace=False)
+            base = ServedVersion(version=version, model=self._base, step=self._base_step, digest=digest)
+            self._install(base, replace=False)
             return
-        adapter = read_adapter(adapter_path, self._base, digest=digest)
-        self._install(ServedVersion(version=version, model=self._merge(adapter), digest=digest), replace=False)
+        merged = self._merge(read_adapter(adapter_path, self._base, digest=digest))
+        served = ServedVersion(version=version, model=merged, step=step_of(merged), digest=digest)
+        self._install(served, replace=False)
 
     def put(self, version: int, adapter_state: Mapping[str, torch.Tensor], scaling: float) -> None:
         """Make (or refresh) a version from a trainer's tensors, without disk. Raises Conflict while it is in use."""
@@ -105,7 +112,8 @@ class PolicyWeights:
         rank = next((int(tensor.shape[0]) for name, tensor in adapter_state.items() if ".lora_A." in name), 0)
         check_state(adapter_state, _modules_of(adapter_state, self._base), rank)
         merged = self._merge(Adapter(state=adapter_state, scaling=scaling, rank=rank))
-        self._install(ServedVersion(version=version, model=merged, digest=""), replace=True)
+        served = ServedVersion(version=version, model=merged, step=step_of(merged), digest="")
+        self._install(served, replace=True)
 
     def drop(self, version: int) -> None:
         """Forget a version. Requests that hold it finish on it. Version 0 and the live one stay (Conflict)."""
