@@ -2,10 +2,11 @@
 
 For a prompt x with comment f, the student samples y ~ pi(. | x) and both score the same tokens:
 
-    log q_t = log pi_T(. | x, f, y_<t) + c (log pi_T(. | x, f, y_<t) - log pi_T(. | x, y_<t))  + const
+    log q_t = log pi_T(. | x, y_<t) + c (log pi_T(. | x, f, y_<t) - log pi_T(. | x, f0, y_<t))  + const
     L       = (1 / N) sum_rows u_row sum_t m_t D(pi(. | x, y_<t) || q_t)
 
-T is the frozen teacher, c the contrast, N the completion tokens of the step.
+T is the frozen teacher, f0 a remark that asks for nothing in f's place, c the contrast, N the completion tokens of the
+step.
 
 Shapes: y: [T]; x and the teacher's prompt differ in length, the completion's ids are shared exactly. Sources: Aligning
 language models from user interactions (arXiv 2603.12273), SDPO (arXiv 2601.20802), context distillation (arXiv
@@ -20,9 +21,10 @@ Deviations:
 4. A first round takes the served tokens, which the policy sampled without knowing the comment. Whole distributions are
    compared at their positions, so no importance weight is needed for the fixed point to be q, whatever the prefixes.
    Later rounds draw fresh answers, whose prefixes are the student's own.
-5. The contrast c exaggerates what reading the comment changes, since a small model half-heeds it. Measured on the
-   default model, c = 1 lifts the share of brief answers that the teacher's end-of-turn probabilities predict from .45
-   to .77.
+5. The contrast (see `losses.contrasted`): f0 in place of no remark at all takes out what being commented on does by
+   itself, and c > 1 makes up for a small model's half-heeding. Measured on the default model, 32 messages: contrasted
+   with no remark, answers that the teacher itself gives are brief but .7 of them speak of the comment; contrasted with
+   f0, .2 do, and they stay on the question.
 """
 
 from __future__ import annotations
@@ -37,17 +39,27 @@ from practicum.types.messages import Message
 from practicum.types.tokens import SamplingParams
 from practicum.types.training import Batch, Datum, Stream
 
+_NOTHING = ("Thank you.", "This is fine.", "Noted, thank you.", "All right.", "Seen it.")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lesson:
-    """A served prompt, the same prompt with what people said about the answer, and that answer as it was sampled."""
+    """A served prompt, the same prompt with what people said about the answer, the same with remarks that ask for
+    nothing in its place (None: no contrast), and that answer as it was sampled.
+    """
 
     row_id: str
     prompt_ids: tuple[int, ...]
     teacher_prompt_ids: tuple[int, ...]
+    contrast_prompt_ids: tuple[int, ...] | None = None
     params: SamplingParams
     served: Completion
     weight: float = 1.0
+
+
+def nothing_said(count: int) -> tuple[str, ...]:
+    """`count` remarks that ask for nothing, to contrast comments with."""
+    return tuple(_NOTHING[index % len(_NOTHING)] for index in range(count))
 
 
 def with_hindsight(messages: Sequence[Message], comments: Sequence[str]) -> tuple[Message, ...]:
@@ -142,6 +154,7 @@ def rows_of(lessons: Sequence[Lesson], completions: Sequence[Completion], skip_t
             weights=tuple(0.0 if t < skip_tokens else lesson.weight / total for t in range(len(completion.ids))),
             logprobs=completion.logprobs,
             teacher_prompt_ids=lesson.teacher_prompt_ids,
+            contrast_prompt_ids=lesson.contrast_prompt_ids,
             temperature=lesson.params.scoring_temperature,
         )
         for lesson, completion in zip(lessons, completions, strict=True)

@@ -200,14 +200,16 @@ def distill(
     return loss, divergence_N.detach()
 
 
-def contrasted(told_NV: torch.Tensor, untold_NV: torch.Tensor, contrast: float) -> torch.Tensor:
-    """Logits of a teacher whose reading of its prompt is exaggerated: told + contrast (told - untold), `[N, V]`.
+def contrasted(untold_NV: torch.Tensor, told_NV: torch.Tensor, other_NV: torch.Tensor, contrast: float) -> torch.Tensor:
+    """Logits of a teacher that takes from its reading only what was said: untold + contrast (told - other), `[N, V]`.
 
-    Both are the same policy at the same completion tokens, with and without what it was told. 0 leaves it as it is;
-    where being told changes nothing, neither does the contrast. Source: the contrastive form of classifier-free
-    guidance for language models (arXiv 2306.17806).
+    All are one policy at the same completion tokens: without a remark, with it, and with another one that asks for
+    nothing. What being spoken to changes by itself cancels out. By Bayes' rule, told - other is log p(this remark |
+    answer) - log p(the other | answer), so the target is the policy's own distribution weighed by how likely the
+    remark is beside it, at power `contrast`. With other = untold and contrast 1 it is told. Source: the contrastive
+    form of classifier-free guidance for language models (arXiv 2306.17806).
     """
-    return told_NV + contrast * (told_NV - untold_NV)
+    return untold_NV + contrast * (told_NV - other_NV)
 
 
 def sampled_advantage(

@@ -55,7 +55,7 @@ class LearnConfig(Section):
     hindsight_beside: int = Field(default=4, ge=0)
     hindsight_rate_decay: float = Field(default=0.3, gt=0.0, le=1.0)
     hindsight_max_tokens: int = Field(default=40, ge=1)
-    contrast: float = Field(default=1.0, ge=0.0)
+    contrast: float = Field(default=3.0, ge=0.0)
     # General prompts on which the policy stays what it was; `replay_prompts` none takes those that ship.
     replay_prompts: Path | None = None
     replay_rows: int = Field(default=2, ge=0)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from practicum.algorithms.cloning import Cloning, Correction, added_text, emphasis
 from practicum.algorithms.fresh import FreshAnswers
-from practicum.algorithms.hindsight import Hindsight, Lesson
+from practicum.algorithms.hindsight import Hindsight, Lesson, nothing_said
 from practicum.algorithms.order import epoch_order
 from practicum.algorithms.polarity import Polarity, Verdict
 from practicum.algorithms.replay import Anchors, WithReplay
@@ -188,6 +188,7 @@ class Learner:
             row_id=entry.call_id,
             prompt_ids=call.prompt_ids,
             teacher_prompt_ids=self._prompts.hindsight_ids(call, comments),
+            contrast_prompt_ids=self._prompts.hindsight_ids(call, nothing_said(len(comments))),
             params=self._prompts.params(call),
             served=_as_served(call),
             weight=entry.weight,

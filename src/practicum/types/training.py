@@ -22,6 +22,8 @@ class Datum:
     `weights: [T]` (0 masks it), `advantages: [T]`, `logprobs: [T]` (the sampler's, None where unknown).
 
     `teacher_prompt_ids: [P']` is the prompt with hindsight; teacher and student share the completion's ids exactly.
+    `contrast_prompt_ids: [P'']` is what the teacher's prompt would be had nothing of consequence been said (None: the
+    row's own prompt).
     """
 
     row_id: str
@@ -31,6 +33,7 @@ class Datum:
     advantages: tuple[float, ...] | None = None
     logprobs: tuple[float | None, ...] | None = None
     teacher_prompt_ids: tuple[int, ...] | None = None
+    contrast_prompt_ids: tuple[int, ...] | None = None
     temperature: float = 1.0
 
     def __post_init__(self) -> None:

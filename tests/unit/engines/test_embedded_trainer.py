@@ -236,6 +236,26 @@ def test_the_teacher_sees_its_whole_prompt_over_the_same_completion(model):
         assert found == pytest.approx((student.exp() * (student - teacher)).sum().item(), rel=1e-4)
 
 
+def test_contrast_takes_out_what_any_remark_changes(model):
+    """q = untold + c (told - other), by hand; rows with and without `other` mix in a batch."""
+    trainer = make_trainer(model, distill=DistillSettings(contrast=2.5))
+    first, second = make_rows(2)
+    rows = [replace(first, contrast_prompt_ids=(7, 8, *first.prompt_ids)), second]
+    found = trainer.forward_backward(rows, "distill", key="a").sums["divergence_sum"]
+
+    def logprobs(row, prompt):
+        logits = model(input_ids=torch.tensor([[*prompt, *row.completion_ids]])).logits[0, len(prompt) - 1 : -1]
+        return torch.log_softmax(logits, -1)[torch.tensor(row.weights) != 0]
+
+    expected = 0.0
+    for row in rows:
+        untold, told = logprobs(row, row.prompt_ids), logprobs(row, row.teacher_prompt_ids)
+        other = logprobs(row, row.contrast_prompt_ids or row.prompt_ids)
+        target = torch.log_softmax(untold + 2.5 * (told - other), -1)
+        expected += (untold.exp() * (untold - target)).sum().item()
+    assert found == pytest.approx(expected, rel=1e-4)
+
+
 def test_the_teacher_is_frozen_until_it_is_set_again(model):
     trainer = make_trainer(model)
     rows = [replace(row, teacher_prompt_ids=row.prompt_ids) for row in make_rows()]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
@@ -58,7 +59,7 @@ def check_rows(batch: Sequence[Datum], loss: LossName, *, context_length: int, v
             raise RequestError(f"row id {row.row_id!r} occurs twice in one batch.", param="row_id")
         seen.add(row.row_id)
         _check_row(row, loss, vocabulary)
-        for prompt in (row.prompt_ids, row.teacher_prompt_ids or ()):
+        for prompt in prompts_of(row):
             if len(prompt) + len(row.completion_ids) > context_length:
                 raise ContextOverflow(
                     f"row {row.row_id} has {len(prompt) + len(row.completion_ids)} tokens; "
@@ -80,7 +81,7 @@ def _check_row(row: Datum, loss: LossName, vocabulary: int) -> None:
     for name, values in (("weights", row.weights), ("advantages", row.advantages), ("logprobs", row.logprobs)):
         if any(value is not None and not math.isfinite(value) for value in values or ()):
             raise RequestError(f"row {row.row_id}: {name} holds a value that is not finite.")
-    for ids in (row.prompt_ids, row.completion_ids, row.teacher_prompt_ids or ()):
+    for ids in (*prompts_of(row), row.completion_ids):
         if ids and not 0 <= min(ids) <= max(ids) < vocabulary:
             raise RequestError(f"row {row.row_id}: an id is outside the vocabulary of {vocabulary}.")
 
@@ -89,7 +90,7 @@ def micro_batches(batch: Sequence[Datum], budget_tokens: int) -> list[list[Datum
     """Rows grouped by length so that B * T stays within the budget; a row longer than that goes alone."""
 
     def length(row: Datum) -> int:
-        return max(len(row.prompt_ids), len(row.teacher_prompt_ids or ())) + len(row.completion_ids)
+        return max(map(len, prompts_of(row))) + len(row.completion_ids)
 
     groups: list[list[Datum]] = []
     widest = 0
@@ -102,9 +103,17 @@ def micro_batches(batch: Sequence[Datum], budget_tokens: int) -> list[list[Datum
     return groups
 
 
-def tokens_of(rows: Sequence[Datum], *, teacher: bool = False) -> Tokens:
-    """The rows under their own prompts, or under the teacher's."""
-    pairs = [((row.teacher_prompt_ids or ()) if teacher else row.prompt_ids, row.completion_ids) for row in rows]
+Under = Literal["own", "teacher", "contrast"]
+
+
+def prompts_of(row: Datum) -> tuple[tuple[int, ...], ...]:
+    """Every prompt the row is scored under."""
+    return tuple(prompt for prompt in (row.prompt_ids, row.teacher_prompt_ids, row.contrast_prompt_ids) if prompt)
+
+
+def tokens_of(rows: Sequence[Datum], under: Under = "own") -> Tokens:
+    """The rows under their own prompts, the teacher's, or those it is contrasted with."""
+    pairs = [(_prompt(row, under), row.completion_ids) for row in rows]
     width = max(len(prompt) + len(completion) for prompt, completion in pairs)
     ids_BT = torch.zeros(len(rows), width, dtype=torch.long)
     keep_BT = torch.zeros(len(rows), width, dtype=torch.bool)
@@ -112,6 +121,12 @@ def tokens_of(rows: Sequence[Datum], *, teacher: bool = False) -> Tokens:
         ids_BT[index, : len(prompt) + len(completion)] = torch.tensor([*prompt, *completion])
         keep_BT[index, len(prompt) - 1 : len(prompt) + len(completion) - 1] = True
     return Tokens(ids_BT, keep_BT)
+
+
+def _prompt(row: Datum, under: Under) -> tuple[int, ...]:
+    if under == "teacher":
+        return row.teacher_prompt_ids or ()
+    return (row.contrast_prompt_ids if under == "contrast" else None) or row.prompt_ids
 
 
 def targets_of(rows: Sequence[Datum]) -> Targets:

@@ -22,7 +22,7 @@ import torch
 from practicum.algorithms import losses
 from practicum.engines.embedded import models
 from practicum.engines.embedded.adapter import read_adapter, write_adapter
-from practicum.engines.embedded.batches import check_rows, micro_batches, targets_of, tokens_of
+from practicum.engines.embedded.batches import Tokens, check_rows, micro_batches, targets_of, tokens_of
 from practicum.engines.embedded.checkpoint import read_checkpoint, write_checkpoint
 from practicum.engines.embedded.lora import AdapterName, LoraPolicy
 from practicum.engines.embedded.objectives import Objective, evaluate
@@ -275,16 +275,8 @@ class EmbeddedTrainer:
 
     def _micro_batch(self, rows: Sequence[Datum], loss: LossName) -> Objective:
         tokens, targets = tokens_of(rows), targets_of(rows)
-        teacher = reference = untold = None
-        if loss == "distill":
-            contrast = self._settings.distill.contrast
-            if all(row.teacher_prompt_ids == row.prompt_ids for row in rows):
-                teacher = untold = self.policy.frozen_logits("teacher", tokens)
-            else:
-                teacher = self.policy.frozen_logits("teacher", tokens_of(rows, teacher=True))
-                if contrast:
-                    untold = self.policy.frozen_logits("teacher", tokens)
-                    teacher = losses.contrasted(teacher, untold, contrast)
+        teacher, untold = self._teacher(rows, tokens) if loss == "distill" else (None, None)
+        reference = None
         if self._measures_kl:
             shared = untold is not None and self.policy.same("teacher", "reference")
             reference = untold if shared else self.policy.frozen_logits("reference", tokens)
@@ -294,6 +286,20 @@ class EmbeddedTrainer:
             torch.autograd.backward(logits, objective.gradient)
         objective.gradient = torch.empty(0)
         return objective
+
+    def _teacher(self, rows: Sequence[Datum], tokens: Tokens) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The target's logits `[N, V]`, and the frozen teacher's under the rows' own prompts where they were needed."""
+        frozen, contrast = self.policy.frozen_logits, self._settings.distill.contrast
+        if all(row.teacher_prompt_ids == row.prompt_ids and not row.contrast_prompt_ids for row in rows):
+            untold = frozen("teacher", tokens)
+            return untold, untold
+        told = frozen("teacher", tokens_of(rows, "teacher"))
+        apart = any(row.contrast_prompt_ids for row in rows)
+        if contrast == 1 and not apart:
+            return told, None
+        untold = frozen("teacher", tokens)
+        other = frozen("teacher", tokens_of(rows, "contrast")) if apart else untold
+        return losses.contrasted(untold, told, other, contrast), untold
 
     def _read(self, path: Path | None, digest: str | None) -> dict[str, torch.Tensor] | None:
         if path is None:
