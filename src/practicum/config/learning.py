@@ -38,12 +38,12 @@ class LearnConfig(Section):
     polarity_batch: int = Field(default=8, ge=1)
     polarity_learning_rate: float = Field(default=1e-4, gt=0.0)
     # Filtered behaviour cloning on corrected answers.
-    clone_epochs: float = Field(default=2.0, ge=0.0)
+    clone_epochs: float = Field(default=1.0, ge=0.0)
     clone_batch: int = Field(default=5, ge=1)
     clone_kept_weight: float = Field(default=0.3, ge=0.0, le=1.0)
     clone_tries: int = Field(default=3, ge=1)
     clone_max_tokens: int = Field(default=96, ge=1)
-    clone_learning_rate: float = Field(default=7e-4, gt=0.0)
+    clone_learning_rate: float = Field(default=5e-4, gt=0.0)
     # Hindsight self-distillation on comments. A round takes every commented prompt, up to the bound; the first rounds
     # with the answers as served, the others with fresh ones.
     hindsight_served_rounds: int = Field(default=1, ge=0)

@@ -104,18 +104,19 @@ class Learner:
                 )
             )
         if corrections and settings.clone_epochs:
+            cloning = Cloning(
+                corrections,
+                fresh=self._fresh(folder / "answers-corrected.json", settings.seed),
+                batch=settings.clone_batch,
+                seed=settings.seed,
+                tries=settings.clone_tries,
+                max_tokens=settings.clone_max_tokens,
+            )
             phases.append(
                 Phase(
                     name="corrected answers",
-                    source=Cloning(
-                        corrections,
-                        fresh=self._fresh(folder / "answers-corrected.json", settings.seed),
-                        batch=settings.clone_batch,
-                        seed=settings.seed,
-                        tries=settings.clone_tries,
-                        max_tokens=settings.clone_max_tokens,
-                    ),
-                    steps=_steps(settings.clone_epochs, len(corrections), settings.clone_batch),
+                    source=cloning,
+                    steps=_steps(settings.clone_epochs, cloning.rows, settings.clone_batch),
                     learning_rate=settings.clone_learning_rate,
                     fresh_optimizer=True,
                 )

@@ -103,23 +103,34 @@ def correction(n: int, added: tuple[int, ...] | None) -> Correction:
 
 
 def cloned(
-    policy: Says, folder: Path, *corrections: Correction
+    policy: Says, folder: Path, *corrections: Correction, tries: int = 1
 ) -> dict[str, tuple[tuple[int, ...], tuple[float, ...]]]:
     fresh = FreshAnswers(
         policy=policy, student=-1, refresh=lambda: None, stop_ids=(0,), pool_file=folder / "pool.json", seed=0
     )
-    (stream,) = Cloning(corrections, fresh=fresh, batch=8, seed=0).batch(0).streams
+    (stream,) = Cloning(corrections, fresh=fresh, batch=8, seed=0, tries=tries).batch(0).streams
     assert stream.loss == "cross_entropy"
     assert sum(sum(row.weights) for row in stream.rows) == pytest.approx(1.0)
     return {row.row_id: (row.completion_ids, tuple(w / row.weights[-1] for w in row.weights)) for row in stream.rows}
 
 
 def test_what_was_written_behind_a_kept_beginning_goes_behind_the_present_answer(tmp_path: Path) -> None:
-    policy = Says(answer((9, 8, 0)), answer((9, 8, 7), ended=False))
-    rows = cloned(policy, tmp_path, correction(0, (40, 41, 0)), correction(1, (40, 41, 0)), correction(2, None))
-    assert rows["0"] == ((9, 8, 40, 41, 0), (1.0,) * 5)
-    assert rows["1"][0] == (30, 31, 40, 41, 0)  # the present answer was cut off: the correction as it was written
-    assert rows["2"][0] == (30, 31, 40, 41, 0)
+    drawn = [answer((9, 8, 0)), answer((9, 7, 7), ended=False), answer((6, 0)), answer((5, 5), ended=False)]
+    rows = cloned(Says(*drawn), tmp_path, correction(0, (40, 0)), correction(1, (40, 0)), correction(2, None), tries=2)
+    assert rows == {
+        "0:0": ((9, 8, 40, 0), (1.0,) * 4),
+        "1:0": ((6, 40, 0), (1.0,) * 3),
+        "2:0": ((30, 31, 40, 41, 0), (0.5, 0.5, 1.0, 1.0, 1.0)),
+    }
+
+
+def test_every_present_answer_that_ended_is_a_row(tmp_path: Path) -> None:
+    rows = cloned(Says(answer((9, 8, 0)), answer((6, 40, 0))), tmp_path, correction(0, (40, 0)), tries=2)
+    assert {name: ids for name, (ids, _) in rows.items()} == {"0:0": (9, 8, 40, 0), "0:1": (6, 40, 0)}
+    (tmp_path / "pool.json").unlink()
+    cut_off = Says(answer((9, 8), ended=False))
+    rows = cloned(cut_off, tmp_path, correction(0, (40, 0)))  # the correction as it was written
+    assert rows["0:0"][0] == (30, 31, 40, 41, 0)
 
 
 def test_a_resumed_run_reads_the_answers_it_drew(tmp_path: Path) -> None:
