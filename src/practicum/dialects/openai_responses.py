@@ -10,6 +10,7 @@ list them beside their functions whatever the model, and only a forced `tool_cho
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from practicum.dialects import openai_chat
@@ -28,6 +29,8 @@ __all__ = ["ID_PREFIX", "NAME", "answer", "error_body", "from_body", "model_list
 
 NAME = "openai_responses"
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
+# Codex puts tools and settings between the turns.
+_NO_TURNS = ("additional_tools", "configuration_update")
 _TEXT_PARTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
 _STATELESS = "nothing is kept between requests; send the whole input."
 
@@ -72,9 +75,12 @@ def from_body(body: dict[str, Any]) -> ChatRequest:
     items = wire.input if isinstance(wire.input, list) else [WireItem(role="user", content=wire.input)]
     system = (Message(role="system", content=wire.instructions),) if wire.instructions else ()
     more_tools = [tool for item in items if item.type == "additional_tools" for tool in item.tools or []]
+    messages = shared.joined(_messages(items))
+    if not messages:
+        raise RequestError("The input holds no message.", param="input")
     return ChatRequest(
         model=wire.model,
-        messages=(*system, *_messages(items)),
+        messages=(*system, *messages),
         tools=_tools([*(wire.tools or []), *more_tools]),
         params=SamplingParams(
             temperature=1.0 if wire.temperature is None else float(wire.temperature),
@@ -88,18 +94,17 @@ def from_body(body: dict[str, Any]) -> ChatRequest:
     )
 
 
-def _messages(items: Sequence[WireItem]) -> tuple[Message, ...]:
-    messages = shared.joined(_message(item, f"input.{index}") for index, item in enumerate(items) if not _no_turn(item))
-    # Reasoning that no answer follows was an answer cut short: there is nothing to show of it.
-    kept = tuple(m for m in messages if m.role != "assistant" or m.content or m.tool_calls or not m.reasoning)
-    if not kept:
-        raise RequestError("The input holds no message.", param="input")
-    return kept
-
-
-def _no_turn(item: WireItem) -> bool:
-    """Codex puts tools and settings between the turns."""
-    return item.type in ("additional_tools", "configuration_update")
+def _messages(items: Sequence[WireItem]) -> Iterator[Message]:
+    """The turns. Reasoning belongs to the answer behind it; where none follows, the answer was cut short."""
+    reasoning = ""
+    for index, item in enumerate(items):
+        if item.type == "reasoning":
+            where = f"input.{index}"
+            reasoning += _text(item.content, f"{where}.content") or _text(item.summary, f"{where}.summary")
+        elif item.type not in _NO_TURNS:
+            message = _message(item, f"input.{index}")
+            yield replace(message, reasoning=reasoning) if message.role == "assistant" else message
+            reasoning = ""
 
 
 def _message(item: WireItem, where: str) -> Message:
@@ -117,9 +122,6 @@ def _message(item: WireItem, where: str) -> Message:
         return Message(role="assistant", tool_calls=(ToolCall(id=item.call_id, name=item.name, arguments=arguments),))
     if item.type in ("function_call_output", "custom_tool_call_output"):
         return Message(role="tool", content=_text(item.output, f"{where}.output"), tool_call_id=item.call_id)
-    if item.type == "reasoning":
-        content = _text(item.content, f"{where}.content") or _text(item.summary, f"{where}.summary")
-        return Message(role="assistant", reasoning=content)
     raise shared.unreadable(str(item.type), where, "input item")
 
 

@@ -18,6 +18,7 @@ import pytest
 from google import genai
 from google.genai import errors as genai_errors
 from google.genai import types
+from tests.unit.dialects.mutations import broken
 
 from practicum.engines.scripted import ScriptedCall, ScriptedSampler, Step, Turn, play
 from practicum.episodes.rows import training_rows
@@ -344,6 +345,23 @@ def test_bad_bytes_are_4xx_everywhere_and_in_the_providers_shape(up: Any) -> Non
                 reply = post(raw)
                 assert 400 <= reply.status_code < 500, (path, raw[:40])
                 assert isinstance(reply.json()["error"], dict)
+
+
+WHERE = {
+    "openai_chat": "/v1/chat/completions",
+    "openai_responses": "/v1/responses",
+    "anthropic_messages": "/v1/messages",
+    "gemini": "/v1beta/models/practicum:generateContent",
+}
+
+
+@pytest.mark.parametrize("dialect", WHERE)
+def test_broken_bodies_are_answered_or_refused_and_never_a_5xx(up: Any, dialect: str) -> None:
+    with up.http() as http:
+        for body in broken(dialect, 80):
+            reply = http.post(WHERE[dialect], content=json.dumps(body).encode())
+            assert reply.status_code < 500, body
+            assert reply.status_code == 200 or isinstance(reply.json()["error"], dict)
 
 
 def test_surrogates_nul_and_huge_numbers_are_no_5xx(up: Any) -> None:
