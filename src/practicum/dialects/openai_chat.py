@@ -8,22 +8,22 @@ Invariant: `usage.completion_tokens` is the number of recorded ids. It must not 
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from pydantic import ValidationError
-
-from practicum.dialects.openai_chat_wire import WireMessage, WirePart, WireRequest, WireTool
+from practicum.dialects import wire as shared
+from practicum.dialects.dialect import AnswerFacts, Ending
+from practicum.dialects.openai_chat_wire import WireMessage, WirePart, WireRequest
 from practicum.dialects.request import ChatRequest
 from practicum.dialects.strict_json import parse_object
+from practicum.dialects.wire import NO_FORMAT, OWN_DISTRIBUTION, TEXT_ONLY, absent, empty, one, sse, zero
 from practicum.errors import PracticumError, RequestError
-from practicum.types.messages import Message, Role, ToolCall, ToolSpec
-from practicum.types.tokens import FinishReason, SamplingParams
+from practicum.types.messages import Message, Role, ToolCall
+from practicum.types.tokens import FinishReason, SamplingParams, TokenText
 
-MOST_STOPS = 16
-MOST_STOP_CHARS = 1000
+NAME = "openai_chat"
+ID_PREFIX = "chatcmpl-"
 DONE = b"data: [DONE]\n\n"
 PING = b": waiting for the next token\n\n"
 
@@ -40,33 +40,27 @@ _ERROR_TYPES = {
 }
 _NO_LOGPROB = -9999.0
 
-_absent: Callable[[Any], bool] = lambda value: value is None
-_zero: Callable[[Any], bool] = lambda value: value is None or (type(value) in (int, float) and value == 0)
-_one: Callable[[Any], bool] = lambda value: value is None or (type(value) in (int, float) and value == 1)
-_empty: Callable[[Any], bool] = lambda value: value is None or value in ({}, [])
-
-# field: (the values that change nothing, why others are refused)
-_REFUSED: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "n": (_one, "one answer a request is given; send the request again for another."),
-    "logit_bias": (_empty, "the engine samples from the policy's own distribution."),
-    "frequency_penalty": (_zero, "the engine samples from the policy's own distribution."),
-    "presence_penalty": (_zero, "the engine samples from the policy's own distribution."),
-    "repetition_penalty": (_one, "the engine samples from the policy's own distribution."),
-    "min_p": (_zero, "only temperature, top_p and top_k are offered."),
-    "top_logprobs": (_zero, "only the sampled token's own logprob is given."),
-    "modalities": (lambda value: value is None or value == ["text"], "the model reads and writes text only."),
-    "audio": (_absent, "the model reads and writes text only."),
+_REFUSED: shared.Refusals = {
+    "n": (one, shared.ONE_ANSWER),
+    "logit_bias": (empty, OWN_DISTRIBUTION),
+    "frequency_penalty": (zero, OWN_DISTRIBUTION),
+    "presence_penalty": (zero, OWN_DISTRIBUTION),
+    "repetition_penalty": (one, OWN_DISTRIBUTION),
+    "min_p": (zero, "only temperature, top_p and top_k are offered."),
+    "top_logprobs": (zero, "only the sampled token's own logprob is given."),
+    "modalities": (lambda value: value is None or value == ["text"], TEXT_ONLY),
+    "audio": (absent, TEXT_ONLY),
     "response_format": (
         lambda value: value is None or (isinstance(value, dict) and value.get("type") == "text"),
-        "the engine cannot force a format; ask for it in the messages.",
+        NO_FORMAT,
     ),
-    "guided_json": (_absent, "the engine cannot force a format; ask for it in the messages."),
-    "guided_regex": (_absent, "the engine cannot force a format; ask for it in the messages."),
-    "guided_choice": (_absent, "the engine cannot force a format; ask for it in the messages."),
-    "guided_grammar": (_absent, "the engine cannot force a format; ask for it in the messages."),
-    "web_search_options": (_absent, "the model has no web search."),
-    "functions": (_empty, "the older form is not offered; use `tools`."),
-    "function_call": (_absent, "the older form is not offered; use `tool_choice`."),
+    "guided_json": (absent, NO_FORMAT),
+    "guided_regex": (absent, NO_FORMAT),
+    "guided_choice": (absent, NO_FORMAT),
+    "guided_grammar": (absent, NO_FORMAT),
+    "web_search_options": (absent, "the model has no web search."),
+    "functions": (empty, "the older form is not offered; use `tools`."),
+    "function_call": (absent, "the older form is not offered; use `tool_choice`."),
     "tool_choice": (
         lambda value: value in (None, "auto", "none"),
         "the engine cannot force a call; only `auto` and `none` are offered.",
@@ -74,34 +68,31 @@ _REFUSED: dict[str, tuple[Callable[[Any], bool], str]] = {
 }
 
 
-def parse(raw: bytes) -> ChatRequest:
+def parse(raw: bytes, path: Mapping[str, str] = {}) -> ChatRequest:
     """The request in a body. Raises RequestError, whose `param` names the field at fault."""
     return from_body(parse_object(raw))
 
 
 def from_body(body: dict[str, Any]) -> ChatRequest:
     """The request in a body that was parsed before, from the wire or from a record. Raises RequestError."""
-    try:
-        wire = WireRequest.model_validate(body)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        param = ".".join(str(part)[:60] for part in first["loc"])
-        raise RequestError(f"`{param}`: {first['msg']}.", param=param) from error
-    for name, (harmless, why) in _REFUSED.items():
-        if name in body and not harmless(body[name]):
-            raise RequestError(
-                f"`{name}` with this value is not supported: {why}", param=name, code="unsupported_value"
-            )
+    wire = shared.validated(WireRequest, body)
+    shared.refuse(body, _REFUSED)
     limit = wire.max_completion_tokens if wire.max_completion_tokens is not None else wire.max_tokens
     return ChatRequest(
         model=wire.model,
         messages=tuple(_message(message, f"messages.{index}") for index, message in enumerate(wire.messages)),
-        tools=_tools(wire.tools or []),
+        tools=shared.unique(
+            [
+                shared.tool_spec(t.function.name, t.function.description, t.function.parameters)
+                for t in wire.tools or []
+            ],
+            "tools.{}.function.name",
+        ),
         params=SamplingParams(
             temperature=1.0 if wire.temperature is None else float(wire.temperature),
             top_p=1.0 if wire.top_p is None else float(wire.top_p),
             top_k=max(wire.top_k or 0, 0),
-            stop=_stops(wire.stop),
+            stop=shared.stop_strings([wire.stop] if isinstance(wire.stop, str) else wire.stop or [], "stop"),
             seed=wire.seed,
         ),
         max_tokens=limit,
@@ -142,44 +133,11 @@ def _content(content: str | list[WirePart] | None, where: str) -> str:
     for index, part in enumerate(content):
         text = {"text": part.text, "refusal": part.refusal}.get(part.type)
         if part.type not in ("text", "refusal"):
-            raise RequestError(
-                f"A content part of type {part.type[:40]!r} cannot be read: the model reads text only.",
-                param=f"{where}.{index}",
-                code="unsupported_content",
-            )
+            raise shared.unreadable(part.type, f"{where}.{index}")
         if text is None:
             raise RequestError("The text of this content part is missing.", param=f"{where}.{index}.{part.type}")
         texts.append(text)
     return "".join(texts)
-
-
-def _tools(wire: Sequence[WireTool]) -> tuple[ToolSpec, ...]:
-    names = [tool.function.name for tool in wire]
-    for index, name in enumerate(names):
-        if name in names[:index]:
-            raise RequestError("Two tools have the same name.", param=f"tools.{index}.function.name")
-    return tuple(
-        ToolSpec(
-            name=tool.function.name,
-            description=tool.function.description or "",
-            parameters=tool.function.parameters or {"type": "object", "properties": {}},
-        )
-        for tool in wire
-    )
-
-
-def _stops(stop: str | list[str] | None) -> tuple[str, ...]:
-    stops = [stop] if isinstance(stop, str) else stop or []
-    if len(stops) > MOST_STOPS:
-        raise RequestError(f"At most {MOST_STOPS} stop strings are possible.", param="stop")
-    if any(not text or len(text) > MOST_STOP_CHARS for text in stops):
-        raise RequestError(f"A stop string has 1 to {MOST_STOP_CHARS} characters.", param="stop")
-    return tuple(stops)
-
-
-def wire_finish(reason: FinishReason) -> WireFinish:
-    """The finish reason in OpenAI's words. Raises KeyError for one that no whole answer has."""
-    return _WIRE_FINISH[reason]
 
 
 def usage(prompt_tokens: int, completion_tokens: int) -> dict[str, int]:
@@ -191,10 +149,11 @@ def usage(prompt_tokens: int, completion_tokens: int) -> dict[str, int]:
     }
 
 
-def logprob_entry(token: str, logprob: float | None) -> dict[str, Any]:
+def logprob_entry(token: TokenText) -> dict[str, Any]:
     """One token's entry; an unknown logprob is null, and an impossible token has the API's own very small number."""
-    shown = None if logprob is None else logprob if math.isfinite(logprob) else _NO_LOGPROB
-    return {"token": token, "logprob": shown, "bytes": list(token.encode()), "top_logprobs": []}
+    value = token.logprob
+    shown = None if value is None else value if math.isfinite(value) else _NO_LOGPROB
+    return {"token": token.text, "logprob": shown, "bytes": list(token.text.encode()), "top_logprobs": []}
 
 
 def tool_call_object(call: ToolCall) -> dict[str, Any]:
@@ -203,52 +162,76 @@ def tool_call_object(call: ToolCall) -> dict[str, Any]:
 
 
 class AnswerBuilder:
-    """Builds the body or the stream of one answer; `created` is in seconds since the epoch."""
+    """Builds the body or the stream of one answer."""
 
-    def __init__(self, *, call_id: str, model: str, created: int) -> None:
-        self._base = {"id": f"chatcmpl-{call_id}", "created": created, "model": model}
+    ping = PING
+    stream_type = "text/event-stream; charset=utf-8"
 
-    def body(
-        self,
-        message: Message,
-        finish: FinishReason,
-        counts: Mapping[str, int],
-        logprobs: list[dict[str, Any]] | None = None,
-    ) -> bytes:
+    def __init__(self, facts: AnswerFacts) -> None:
+        self._base = {"id": ID_PREFIX + facts.call_id, "created": int(facts.created), "model": facts.model}
+        self._prompt_tokens = facts.prompt_tokens
+        self._logprobs_wanted = facts.request.logprobs
+        self._include_usage = facts.request.include_usage
+        self._calls = 0
+
+    def body(self, message: Message, end: Ending, tokens: Sequence[TokenText]) -> bytes:
         """The whole answer."""
         shown: dict[str, Any] = {"role": "assistant", "content": message.content or None, "refusal": None}
         if message.tool_calls:
             shown["tool_calls"] = [tool_call_object(call) for call in message.tool_calls]
         else:
             shown["content"] = message.content
-        choice = {"index": 0, "message": shown, "logprobs": _logprobs(logprobs), "finish_reason": wire_finish(finish)}
-        return _dump({**self._base, "object": "chat.completion", "choices": [choice], "usage": dict(counts)})
+        choice = {
+            "index": 0,
+            "message": shown,
+            "logprobs": self._logprobs(tokens),
+            "finish_reason": _WIRE_FINISH[end.reason],
+        }
+        return shared.dump({**self._base, "object": "chat.completion", "choices": [choice], "usage": self._usage(end)})
 
-    def role(self) -> bytes:
-        """The first event."""
-        return self._event({"role": "assistant", "content": ""})
+    def start(self) -> bytes:
+        """The event with the role."""
+        return self._event({"role": "assistant", "content": ""}, logprobs=None)
 
-    def content(self, text: str, logprobs: list[dict[str, Any]] | None = None) -> bytes:
-        """A piece of text, with the logprobs of the tokens sampled since the last piece."""
-        return self._event({"content": text}, logprobs=logprobs)
+    def text(self, text: str, tokens: Sequence[TokenText]) -> bytes:
+        """A piece of text."""
+        return self._event({"content": text}, logprobs=self._logprobs(tokens))
 
-    def tool_call(self, index: int, call: ToolCall, logprobs: list[dict[str, Any]] | None = None) -> bytes:
+    def tool_call(self, call: ToolCall, tokens: Sequence[TokenText]) -> bytes:
         """A completed call."""
-        return self._event({"tool_calls": [{"index": index, **tool_call_object(call)}]}, logprobs=logprobs)
+        delta = {"tool_calls": [{"index": self._calls, **tool_call_object(call)}]}
+        self._calls += 1
+        return self._event(delta, logprobs=self._logprobs(tokens))
 
-    def finish(self, reason: FinishReason, logprobs: list[dict[str, Any]] | None = None) -> bytes:
-        """The event with the finish reason."""
-        return self._event({}, finish=wire_finish(reason), logprobs=logprobs)
+    def finish(self, message: Message, end: Ending, tokens: Sequence[TokenText]) -> bytes:
+        """The event with the finish reason, the usage for callers who asked for it, and the terminator."""
+        last = self._event({}, finish=_WIRE_FINISH[end.reason], logprobs=self._logprobs(tokens))
+        if self._include_usage:
+            last += sse({**self._base, "object": "chat.completion.chunk", "choices": [], "usage": self._usage(end)})
+        return last + DONE
 
-    def usage(self, counts: Mapping[str, int]) -> bytes:
-        """The event with the usage, for callers who asked for it."""
-        return _sse({**self._base, "object": "chat.completion.chunk", "choices": [], "usage": dict(counts)})
+    def error(self, error: PracticumError) -> bytes:
+        """An error inside a stream that has begun; no terminator follows it."""
+        return sse(error_body(error))
 
     def _event(
-        self, delta: dict[str, Any], finish: WireFinish | None = None, logprobs: list[dict[str, Any]] | None = None
+        self, delta: dict[str, Any], finish: WireFinish | None = None, *, logprobs: dict[str, Any] | None
     ) -> bytes:
-        choice = {"index": 0, "delta": delta, "logprobs": _logprobs(logprobs), "finish_reason": finish}
-        return _sse({**self._base, "object": "chat.completion.chunk", "choices": [choice]})
+        choice = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
+        return sse({**self._base, "object": "chat.completion.chunk", "choices": [choice]})
+
+    def _logprobs(self, tokens: Sequence[TokenText]) -> dict[str, Any] | None:
+        if not self._logprobs_wanted:
+            return None
+        return {"content": [logprob_entry(token) for token in tokens], "refusal": None}
+
+    def _usage(self, end: Ending) -> dict[str, int]:
+        return usage(self._prompt_tokens, end.completion_tokens)
+
+
+def answer(facts: AnswerFacts) -> AnswerBuilder:
+    """Makes the bytes of one answer."""
+    return AnswerBuilder(facts)
 
 
 def error_body(error: PracticumError) -> dict[str, Any]:
@@ -257,23 +240,11 @@ def error_body(error: PracticumError) -> dict[str, Any]:
     return {"error": {"message": str(error), "type": kind, "param": error.param, "code": error.code}}
 
 
-def error_event(error: PracticumError) -> bytes:
-    """An error inside a stream that has begun; no terminator follows it."""
-    return _sse(error_body(error))
-
-
 def model_object(name: str, created: int) -> dict[str, Any]:
     """One entry of the list of models."""
     return {"id": name, "object": "model", "created": created, "owned_by": "practicum"}
 
 
-def _logprobs(entries: list[dict[str, Any]] | None) -> dict[str, Any] | None:
-    return None if entries is None else {"content": entries, "refusal": None}
-
-
-def _dump(value: dict[str, Any]) -> bytes:
-    return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
-
-
-def _sse(value: dict[str, Any]) -> bytes:
-    return b"data: " + _dump(value) + b"\n\n"
+def model_list(objects: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The list of models."""
+    return {"object": "list", "data": list(objects)}

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from practicum.dialects.wire import Wire
 
 
-class _Wire(BaseModel):
-    model_config = ConfigDict(extra="allow", strict=True, hide_input_in_errors=True)
-
-
-class WirePart(_Wire):
+class WirePart(Wire):
     """One part of a content array; other types than text are told apart after parsing."""
 
     type: str
@@ -22,14 +20,14 @@ class WirePart(_Wire):
     refusal: str | None = None
 
 
-class WireFunctionCall(_Wire):
+class WireFunctionCall(Wire):
     """Name and arguments of a call; arguments are JSON text."""
 
     name: Annotated[str, Field(min_length=1)]
     arguments: str = "{}"
 
 
-class WireToolCall(_Wire):
+class WireToolCall(Wire):
     """A call in an assistant message."""
 
     id: str = ""
@@ -37,7 +35,7 @@ class WireToolCall(_Wire):
     function: WireFunctionCall
 
 
-class WireMessage(_Wire):
+class WireMessage(Wire):
     """One message of any role."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
@@ -51,7 +49,7 @@ class WireMessage(_Wire):
     audio: Any = None
 
 
-class WireFunction(_Wire):
+class WireFunction(Wire):
     """A function on offer."""
 
     name: Annotated[str, Field(min_length=1, max_length=256)]
@@ -59,20 +57,20 @@ class WireFunction(_Wire):
     parameters: dict[str, Any] | None = None
 
 
-class WireTool(_Wire):
+class WireTool(Wire):
     """A tool on offer."""
 
     type: Literal["function"]
     function: WireFunction
 
 
-class WireStreamOptions(_Wire):
+class WireStreamOptions(Wire):
     """What a stream should carry besides the answer."""
 
     include_usage: bool | None = None
 
 
-class WireRequest(_Wire):
+class WireRequest(Wire):
     """The fields that we act on; all others are kept as they came."""
 
     model: Annotated[str, Field(min_length=1, max_length=256)]

@@ -18,7 +18,8 @@ class ChatRequest:
 
     `max_tokens` is None where the caller left the length to the server; `params.max_tokens` is then meaningless.
     `parse_tools` is False where the caller forbade calls: the tools stay in the prompt, the answer is text.
-    `parallel_tools` False means at most one call. `body` is the request as it came, losslessly.
+    `parallel_tools` False means at most one call. A stream is events, or with `stream_array` one JSON array that grows.
+    `body` is the request as it came, losslessly.
     """
 
     model: str
@@ -27,6 +28,7 @@ class ChatRequest:
     params: SamplingParams
     max_tokens: int | None = None
     stream: bool = False
+    stream_array: bool = False
     include_usage: bool = False
     logprobs: bool = False
     parse_tools: bool = True

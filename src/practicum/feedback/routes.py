@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
+from practicum.dialects.registry import call_id_in
 from practicum.dialects.strict_json import parse_object
 from practicum.errors import Forbidden, NotFound, RequestError
 from practicum.feedback.ledger import Ledger
@@ -28,7 +29,6 @@ from practicum.types.principals import Principal
 
 Authenticate = Callable[[Request], Awaitable[Principal]]
 
-_CHAT_PREFIX = "chatcmpl-"
 _TARGETS: dict[str, TargetKind] = {"call_id": "call", "session_id": "session"}
 _LARGEST_PAGE = 1000
 
@@ -66,7 +66,7 @@ def router(ledger: Ledger, authenticate: Authenticate) -> APIRouter:
         order: Literal["asc", "desc"] = "desc",
     ) -> Response:
         found = ledger.list(
-            target_id=None if target is None else target.removeprefix(_CHAT_PREFIX),
+            target_id=None if target is None else call_id_in(target),
             source=source,
             include_retracted=include_retracted,
             principal=_visible_to(principal),
@@ -108,7 +108,7 @@ def _target(body: dict[str, Any]) -> tuple[TargetKind, str]:
         problem = "names no target" if not named else "names two targets"
         raise RequestError(f"The feedback {problem}.", hint="Send either `call_id` or `session_id`.", param="call_id")
     target_id = check_name(body[named[0]], named[0])
-    return _TARGETS[named[0]], target_id.removeprefix(_CHAT_PREFIX) if named[0] == "call_id" else target_id
+    return _TARGETS[named[0]], call_id_in(target_id) if named[0] == "call_id" else target_id
 
 
 def _form(body: dict[str, Any]) -> FeedbackForm:

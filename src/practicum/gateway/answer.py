@@ -36,6 +36,11 @@ class AnswerText:
         return Message(role="assistant", content=self._content, tool_calls=tuple(self._calls))
 
     @property
+    def stop(self) -> str | None:
+        """The stop string that ended the answer, if one did."""
+        return self._stops.matched
+
+    @property
     def enough(self) -> bool:
         """Whether nothing that is sampled from here on could reach the caller."""
         return self._stops.hit or (self._one_call and bool(self._calls))

@@ -1,8 +1,11 @@
 """The application: routes, their errors, and the task that follows the live policy.
 
-    POST /v1/chat/completions     also without /v1, and with any route below /s/SESSION/
-    GET  /v1/models[/NAME]        the live name, its aliases, and each released version
+    POST /v1/chat/completions  /v1/responses  /v1/messages[/count_tokens]
+    POST /v1beta/models/NAME:generateContent  :streamGenerateContent  :countTokens
+    GET  /v1/models[/NAME]        the live name, its aliases, and each released version; /v1beta for Gemini's shape
     GET  /  /healthz  /readyz     probes; they need no key
+
+All of them also without the version, and below /s/SESSION/.
 
 Everything else comes in as routers (feedback, for one) and stands behind the same key check.
 """
@@ -11,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
@@ -27,11 +30,12 @@ from starlette.types import Receive, Scope, Send
 
 from practicum.capture.recorder import Mode, Recorder
 from practicum.config import Config
-from practicum.dialects import openai_chat
+from practicum.dialects import anthropic_messages, gemini, openai_chat
 from practicum.errors import NotFound, PracticumError, RequestError
 from practicum.gateway.auth import Lookup, authenticate, check_scope
-from practicum.gateway.chat import ChatParts, ChatRoute
+from practicum.gateway.chat import ChatParts, ChatRoute, CountRoute
 from practicum.gateway.edge import Edge, respond
+from practicum.gateway.endpoints import CHAT_PATHS, GEMINI_VERSIONS, VERSIONS, dialect_of
 from practicum.gateway.engine_watch import EngineWatch
 from practicum.gateway.health import readiness
 from practicum.gateway.idempotency import InProgress
@@ -139,22 +143,8 @@ def _lifespan(parts: ChatParts, store: Store) -> Any:
 
 
 def _add_routes(app: FastAPI, parts: ChatParts, store: Store, registry: Policies) -> None:
-    chat = ChatRoute(parts)
-
-    async def complete(request: Request) -> Response:
-        return await chat(request)
-
     async def models(request: Request) -> Response:
-        check_scope(await authenticate(request), "sample")
-        listed = parts.names.listed(await run_in_threadpool(registry.list))
-        objects = [openai_chat.model_object(name, int(created)) for name, created in listed]
-        wanted = request.path_params.get("name")
-        if wanted is None:
-            return JSONResponse({"object": "list", "data": objects})
-        for shown in objects:
-            if shown["id"] == wanted:
-                return JSONResponse(shown)
-        raise NotFound(f"There is no model {wanted[:80]!r} here.", code="model_not_found", param="model")
+        return await _models(request, parts, registry)
 
     async def probe(request: Request) -> Response:
         return JSONResponse({"service": "practicum"})
@@ -166,12 +156,41 @@ def _add_routes(app: FastAPI, parts: ChatParts, store: Store, registry: Policies
         status, report = readiness(parts, store)
         return JSONResponse(report, status_code=status)
 
-    for path in ("/v1/chat/completions", "/chat/completions"):
-        app.router.routes.append(Route(path, complete, methods=["POST"]))
-    for path in ("/v1/models", "/models", "/v1/models/{name:path}", "/models/{name:path}"):
-        app.router.routes.append(Route(path, models, methods=["GET"]))
-    for path, endpoint in (("/", probe), ("/healthz", healthy), ("/readyz", ready)):
-        app.router.routes.append(Route(path, endpoint, methods=["GET"]))
+    def add(method: str, path: str, endpoint: Callable[[Request], Awaitable[Response]]) -> None:
+        app.router.routes.append(Route(path, endpoint, methods=[method]))
+
+    for path, dialect in CHAT_PATHS:
+        for version in VERSIONS:
+            add("POST", version + path, ChatRoute(parts, dialect).__call__)
+    for version in VERSIONS:
+        add("POST", f"{version}/messages/count_tokens", CountRoute(parts, anthropic_messages).__call__)
+        add("GET", f"{version}/responses", _no_websocket)
+    for version in GEMINI_VERSIONS:
+        add("POST", version + "/models/{model:path}:countTokens", CountRoute(parts, gemini).__call__)
+        add("POST", version + "/models/{model:path}:{method}", ChatRoute(parts, gemini).__call__)
+        for path in ("/models", "/models/{name:path}"):
+            add("GET", version + path, models)
+    for path, endpoint in (("/", probe), ("/api/hello", probe), ("/healthz", healthy), ("/readyz", ready)):
+        add("GET", path, endpoint)
+
+
+async def _models(request: Request, parts: ChatParts, registry: Policies) -> Response:
+    """The list of models, or one of it, in the caller's shape."""
+    check_scope(await authenticate(request), "sample")
+    dialect = dialect_of(request.scope["path"], request.scope["headers"]) or openai_chat
+    listed = parts.names.listed(await run_in_threadpool(registry.list))
+    wanted = request.path_params.get("name")
+    if wanted is None:
+        return JSONResponse(dialect.model_list([dialect.model_object(name, int(created)) for name, created in listed]))
+    for name, created in listed:
+        if name == wanted:
+            return JSONResponse(dialect.model_object(name, int(created)))
+    raise NotFound(f"There is no model {wanted[:80]!r} here.", code="model_not_found", param="model")
+
+
+async def _no_websocket(request: Request) -> Response:
+    """A harness that tries a WebSocket first (Codex) falls back to HTTP at once at this status, and at no other."""
+    raise HTTPException(426 if "upgrade" in request.headers else 405, "Send a POST; WebSockets are not offered.")
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:

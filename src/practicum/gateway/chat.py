@@ -1,4 +1,4 @@
-"""The chat-completions route: one request in, one answer out, recorded before its last byte.
+"""The route of every dialect: one request in, one answer out, recorded before its last byte.
 
 The first byte of a stream leaves with the first certain text, so an engine that fails before it answers with a status
 that harnesses retry. A caller who goes away, or stops reading, ends the generation; what was sampled stays on record.
@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 import anyio
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from practicum.capture.recorder import Recorder, Recording
-from practicum.dialects.openai_chat import AnswerBuilder
+from practicum.dialects.dialect import AnswerFacts, CountingDialect, Dialect, Ending
 from practicum.episodes.matching import extended_hash
 from practicum.errors import EngineError, PracticumError
 from practicum.gateway.answer import AnswerText, recorded_answer
@@ -57,22 +57,17 @@ class ChatParts:
 
 
 class ChatRoute:
-    """Answers `POST /v1/chat/completions`."""
+    """Answers requests of one dialect."""
 
-    def __init__(self, parts: ChatParts) -> None:
+    def __init__(self, parts: ChatParts, dialect: Dialect) -> None:
         self._parts = parts
+        self._dialect = dialect
 
     async def __call__(self, request: Request) -> Response:
         """Prepare the request; the response then samples. Raises errors of the tree before anything is sent."""
-        principal = await authenticate(request)
-        check_scope(principal, "sample")
         parts = self._parts
-        incoming = Incoming(
-            raw=await request.body(),
-            headers={name.lower(): value for name, value in request.headers.items()},
-            url_session=url_session(request.scope),
-            principal=principal,
-        )
+        incoming = await _incoming(request, self._dialect)
+        principal = incoming.principal
         prepared = await run_in_threadpool(parts.preparer.prepare, incoming)
         slot = Slot(call_id=new_id("call"), answered=None)
         if key := incoming.headers.get(HEADER):
@@ -83,6 +78,20 @@ class ChatRoute:
         policy = await (swapper.ensure_current() if prepared.pinned is None else swapper.ensure(prepared.pinned))
         call = _opened(prepared, principal, slot.call_id, policy.version, parts.names.of(policy.version))
         return ChatResponse(parts, prepared, call)
+
+
+class CountRoute:
+    """Tells the number of prompt tokens. Nothing is sampled, so nothing is recorded."""
+
+    def __init__(self, parts: ChatParts, dialect: CountingDialect) -> None:
+        self._parts = parts
+        self._dialect = dialect
+
+    async def __call__(self, request: Request) -> Response:
+        """Count."""
+        incoming = await _incoming(request, self._dialect, task="count")
+        tokens = await run_in_threadpool(self._parts.preparer.count, incoming)
+        return JSONResponse(self._dialect.token_count(tokens))
 
 
 class ChatResponse(Response):
@@ -143,7 +152,8 @@ class ChatResponse(Response):
             with anyio.CancelScope(shield=True):
                 await self._abandon(recording, answer.text, error)
             raise
-        await self._sink.finish(answer.message, reason, recording.sampled, generation.tokens)
+        end = Ending(reason=reason, completion_tokens=recording.sampled, stop=answer.stop)
+        await self._sink.finish(answer.message, end, generation.tokens)
 
     def _sample(self) -> SampleRequest:
         return SampleRequest(
@@ -194,8 +204,26 @@ class ReplayResponse(Response):
         answer, pieces = recorded_answer(self._call, self._prepared.request)
         for piece in pieces:
             await self._sink.piece(piece, ())
-        reason = self._call.finish_reason or "stop"
-        await self._sink.finish(answer.message, reason, len(self._call.completion_ids), ())
+        end = Ending(
+            reason=self._call.finish_reason or "stop",
+            completion_tokens=len(self._call.completion_ids),
+            stop=answer.stop,
+        )
+        await self._sink.finish(answer.message, end, ())
+
+
+async def _incoming(request: Request, dialect: Dialect, task: str = "answer") -> Incoming:
+    """The request of somebody who may sample. Raises Forbidden, Unauthenticated."""
+    principal = await authenticate(request)
+    check_scope(principal, "sample")
+    return Incoming(
+        dialect=dialect,
+        raw=await request.body(),
+        path={**request.query_params, **request.path_params, "task": task},
+        headers={name.lower(): value for name, value in request.headers.items()},
+        url_session=url_session(request.scope),
+        principal=principal,
+    )
 
 
 def _opened(prepared: Prepared, principal: Principal, call_id: str, version: int, model: str) -> ModelCall:
@@ -212,6 +240,7 @@ def _opened(prepared: Prepared, principal: Principal, call_id: str, version: int
         model=model,
         temperature=prepared.request.params.temperature,
         request=prepared.request.body,
+        dialect=prepared.dialect.NAME,
         prompt_ids=prepared.prompt_ids,
         parent_call_id=parent.call.call_id if parent else None,
         episode_id=prepared.episode_id,
@@ -224,8 +253,15 @@ def _sink(
     parts: ChatParts, prepared: Prepared, call: ModelCall, *more_headers: tuple[bytes, bytes]
 ) -> StreamSink | BodySink:
     kind = StreamSink if prepared.request.stream else BodySink
+    facts = AnswerFacts(
+        call_id=call.call_id,
+        model=call.model,
+        created=call.created_at,
+        prompt_tokens=len(call.prompt_ids),
+        request=prepared.request,
+    )
     return kind(
-        AnswerBuilder(call_id=call.call_id, model=call.model, created=int(call.created_at)),
+        prepared.dialect.answer(facts),
         [
             (b"x-practicum-call-id", call.call_id.encode()),
             (b"x-practicum-session-id", call.session_id.encode("latin-1", "replace")),
@@ -233,8 +269,5 @@ def _sink(
             (b"x-practicum-version", str(call.policy_version).encode()),
             *more_headers,
         ],
-        prompt_tokens=len(call.prompt_ids),
-        logprobs=prepared.request.logprobs,
-        include_usage=prepared.request.include_usage,
         write_timeout_s=parts.timing.write_timeout_s,
     )

@@ -18,16 +18,16 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from practicum.dialects import openai_chat, problem
+from practicum.dialects import problem
 from practicum.errors import PracticumError, RequestError
 from practicum.gateway.auth import Lookup, identify, remember
+from practicum.gateway.endpoints import dialect_of
 from practicum.types.ids import new_id
 
 _log = logging.getLogger("practicum.gateway")
 
-OPEN_PATHS = frozenset({"/", "/healthz", "/readyz"})
+OPEN_PATHS = frozenset({"/", "/api/hello", "/healthz", "/readyz"})
 _SESSION_PREFIX = re.compile(r"/s/([^/]*)(/.*)")
-_PROVIDER_PATH = re.compile(r"(/v1)?/(chat|completions|models|responses|embeddings)(/|$)")
 _URL_SESSION = "practicum.url_session"
 _REQUEST_ID = "practicum.request_id"
 
@@ -142,22 +142,17 @@ def url_session(scope: Scope) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def is_provider_path(path: str) -> bool:
-    """Whether callers of this path read a provider's error shape."""
-    return _PROVIDER_PATH.match(path) is not None
-
-
 async def respond(scope: Scope, send: Send, error: Exception) -> None:
     """Answer with an error, in the caller's shape; one outside the tree is logged and says nothing of itself."""
     request_id = scope.get("state", {}).get(_REQUEST_ID, "")
     if not isinstance(error, PracticumError):
         _log.error("request %s to %s failed", request_id, scope["path"], exc_info=error)
     known = error if isinstance(error, PracticumError) else _internal(request_id)
-    provider = is_provider_path(scope["path"])
-    document: dict[str, Any] = openai_chat.error_body(known) if provider else problem.problem(error, request_id)
+    dialect = dialect_of(scope["path"], scope["headers"])
+    document: dict[str, Any] = dialect.error_body(known) if dialect else problem.problem(error, request_id)
     body = json.dumps(document).encode()
     headers = [
-        (b"content-type", b"application/json" if provider else problem.MEDIA_TYPE.encode()),
+        (b"content-type", b"application/json" if dialect else problem.MEDIA_TYPE.encode()),
         (b"content-length", str(len(body)).encode()),
         *_error_headers(known.status),
     ]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import anyio
@@ -22,17 +21,9 @@ from practicum.gateway.engine_watch import EngineWatch
 from practicum.renderers import ChatTokenizer, IncrementalDecoder
 from practicum.types.messages import ToolCall
 from practicum.types.seams import Sampler
-from practicum.types.tokens import FinishReason, SampleRequest, TokenChunk
+from practicum.types.tokens import FinishReason, SampleRequest, TokenChunk, TokenText
 
 _BUFFERED_CHUNKS = 64
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenText:
-    """A sampled token as callers who ask for logprobs see it."""
-
-    text: str
-    logprob: float | None
 
 
 class Sink(Protocol):

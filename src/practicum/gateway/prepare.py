@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from practicum.dialects import openai_chat
+from practicum.dialects.dialect import Dialect
+from practicum.dialects.registry import recorded_request
 from practicum.dialects.request import ChatRequest
 from practicum.episodes.link import Earlier, Link, Parent, call_kind, find_parent, link
 from practicum.errors import ContextOverflow, RequestError
@@ -36,9 +37,13 @@ class CallReads(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incoming:
-    """One request as it arrived: the body's bytes, lower-case headers, the URL's session, who asks."""
+    """One request as it arrived: its wire format, the body's bytes, the URL's parameters (`path`) and session,
+    lower-case headers, who asks.
+    """
 
+    dialect: Dialect
     raw: bytes
+    path: Mapping[str, str]
     headers: Mapping[str, str]
     url_session: str | None
     principal: Principal
@@ -48,6 +53,7 @@ class Incoming:
 class Prepared:
     """A request ready to sample. `pinned` is the version asked for, None for the live one; `prompt_ids: [P]`."""
 
+    dialect: Dialect
     request: ChatRequest
     session: Session
     link: Link
@@ -90,10 +96,7 @@ class Preparer:
 
     def prepare(self, incoming: Incoming) -> Prepared:
         """Raises: RequestError, NotFound for the model, ContextOverflow, StoreError."""
-        request = openai_chat.parse(incoming.raw)
-        pinned = None
-        if request.model not in self._names.live_names:
-            pinned = self._names.resolve(request.model, self._policies.list())
+        request, pinned = self._parsed(incoming)
         named = named_session(incoming.url_session, incoming.headers)
         who = incoming.principal.name
         if named is not None:
@@ -111,6 +114,7 @@ class Preparer:
         wanted = request.max_tokens or self._default_max_tokens
         continues = joined.parent is not None and joined.fork_reason is None
         return Prepared(
+            dialect=incoming.dialect,
             request=request,
             session=session,
             link=joined,
@@ -120,6 +124,21 @@ class Preparer:
             max_tokens=min(wanted, room),
             episode_id=joined.parent.call.episode_id if continues and joined.parent else new_id("ep"),
         )
+
+    def count(self, incoming: Incoming) -> int:
+        """Tokens of the prompt that this request would be answered from. Raises RequestError, NotFound, StoreError."""
+        request, _ = self._parsed(incoming)
+        find = self._store.find_by_history
+        who = incoming.principal.name
+        parent = find_parent(request.messages, request.tools, lambda history: find(who, history))
+        return len(self._ids(request, parent, None)[1])
+
+    def _parsed(self, incoming: Incoming) -> tuple[ChatRequest, int | None]:
+        """The request, and the version it names, None for the live one."""
+        request = incoming.dialect.parse(incoming.raw, incoming.path)
+        if request.model in self._names.live_names:
+            return request, None
+        return request, self._names.resolve(request.model, self._policies.list())
 
     def _ids(self, request: ChatRequest, parent: Parent | None, earlier: Earlier | None) -> tuple[Link, Sequence[int]]:
         joined = link(request.messages, request.tools, parent, earlier)
@@ -153,7 +172,7 @@ def _earlier(call: ModelCall | None) -> Earlier | None:
     if call is None:
         return None
     try:
-        request = openai_chat.from_body(call.request)
+        request = recorded_request(call.dialect, call.request)
     except RequestError:  # recorded by a release that read more than this one does
         return None
     return Earlier(call=call, messages=request.messages, tools=request.tools)

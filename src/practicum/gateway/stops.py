@@ -11,17 +11,22 @@ class StopMatcher:
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = tuple(stops)
         self._pending = ""
-        self.hit = False
+        self.matched: str | None = None
+
+    @property
+    def hit(self) -> bool:
+        """Whether a stop string was found; `matched` is the one."""
+        return self.matched is not None
 
     def feed(self, text: str) -> str:
         """Text that may leave. Once `hit` is set, nothing more does."""
         if self.hit:
             return ""
         self._pending += text
-        found = [at for stop in self._stops if (at := self._pending.find(stop)) >= 0]
+        found = [(at, stop) for stop in self._stops if (at := self._pending.find(stop)) >= 0]
         if found:
-            self.hit = True
-            out, self._pending = self._pending[: min(found)], ""
+            at, self.matched = min(found, key=lambda pair: pair[0])
+            out, self._pending = self._pending[:at], ""
             return out
         cut = len(self._pending) - self._held()
         out, self._pending = self._pending[:cut], self._pending[cut:]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from practicum.algorithms.hindsight import with_hindsight
-from practicum.dialects import openai_chat
+from practicum.dialects.registry import recorded_request
 from practicum.dialects.request import ChatRequest
 from practicum.renderers import Renderer
 from practicum.types.calls import ModelCall
@@ -60,6 +60,6 @@ class PromptBook:
         return self.renderer.render(messages, ())
 
     def _request(self, call: ModelCall) -> ChatRequest:
-        request = openai_chat.from_body(call.request)
+        request = recorded_request(call.dialect, call.request)
         room = request.max_tokens or self._default_max_tokens
         return replace(request, params=replace(request.params, max_tokens=room))

@@ -23,6 +23,7 @@ FIELDS: dict[str, Codec] = {
     "model": TEXT,
     "temperature": PLAIN,
     "request": JSON,
+    "dialect": TEXT,
     "text": TEXT,
     "finish_reason": PLAIN,
     "prompt_ids": IDS,

@@ -90,7 +90,10 @@ CREATE TABLE run_steps (
 CREATE TABLE leases (name TEXT PRIMARY KEY, owner TEXT NOT NULL, token INTEGER NOT NULL, expires_at REAL NOT NULL);
 """
 
-MIGRATIONS: tuple[str, ...] = (_V1,)
+# Calls say which wire format they came through; those before it all came through one.
+_V2 = "ALTER TABLE calls ADD COLUMN dialect NOT NULL DEFAULT 'openai_chat';"
+
+MIGRATIONS: tuple[str, ...] = (_V1, _V2)
 
 
 def migrate(

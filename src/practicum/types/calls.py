@@ -19,9 +19,10 @@ class ModelCall:
     """One request to the model endpoint and its answer.
 
     `prompt_ids: [P]`, `completion_ids: [T]`, `logprobs: [T]`, `sampled_logprobs: [T]`, `versions: [T]` (the policy
-    version that sampled each token). `request` is the body as it came, losslessly; `text` is the completion decoded,
-    with markup. `history_hash` names the conversation after this answer, `prompt_hash` the one before it: a later
-    request whose messages extend the former continues this call's episode. Times are UTC seconds since the epoch.
+    version that sampled each token). `request` is the body as it came, losslessly, and `dialect` the wire format it
+    came in; `text` is the completion decoded, with markup. `history_hash` names the conversation after this answer,
+    `prompt_hash` the one before it: a later request whose messages extend the former continues this call's episode.
+    Times are UTC seconds since the epoch.
     """
 
     call_id: str
@@ -35,6 +36,7 @@ class ModelCall:
     model: str
     temperature: float = 1.0
     request: dict[str, Any]
+    dialect: str = "openai_chat"
     text: str = ""
     finish_reason: FinishReason | None = None
     prompt_ids: tuple[int, ...] = ()

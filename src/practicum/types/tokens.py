@@ -63,3 +63,11 @@ class TokenChunk:
                 f"ids, logprobs and sampled_logprobs differ in length: "
                 f"{len(self.ids)}, {len(self.logprobs)}, {len(self.sampled_logprobs)}"
             )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenText:
+    """A sampled token as callers who ask for logprobs see it."""
+
+    text: str
+    logprob: float | None

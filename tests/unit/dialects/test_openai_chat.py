@@ -11,10 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from practicum.dialects import openai_chat
+from practicum.dialects.dialect import AnswerFacts, Ending
 from practicum.dialects.openai_chat import AnswerBuilder, parse
 from practicum.dialects.request import ChatRequest
 from practicum.errors import EngineError, NotFound, RequestError, Unauthenticated
 from practicum.types.messages import Message, ToolCall
+from practicum.types.tokens import TokenText
 
 
 def body(**fields: Any) -> dict[str, Any]:
@@ -174,7 +176,14 @@ def test_malformed_bodies_give_request_errors_and_nothing_else(fields: dict[str,
         assert request.messages
 
 
-BUILDER = AnswerBuilder(call_id="call_1", model="practicum@3", created=5)
+def builder(**fields: Any) -> AnswerBuilder:
+    return openai_chat.answer(
+        AnswerFacts(call_id="call_1", model="practicum@3", created=5.5, prompt_tokens=3, request=read(**fields))
+    )
+
+
+def ended(reason: Any, tokens: int = 2) -> Ending:
+    return Ending(reason=reason, completion_tokens=tokens)
 
 
 def events(raw: bytes) -> list[dict[str, Any]]:
@@ -182,7 +191,7 @@ def events(raw: bytes) -> list[dict[str, Any]]:
 
 
 def test_the_body_of_an_answer() -> None:
-    answer = json.loads(BUILDER.body(Message(role="assistant", content="Hi"), "stop", openai_chat.usage(3, 2)))
+    answer = json.loads(builder().body(Message(role="assistant", content="Hi"), ended("stop"), ()))
     assert (answer["id"], answer["object"], answer["model"], answer["created"]) == (
         "chatcmpl-call_1", "chat.completion", "practicum@3", 5,
     )  # fmt: skip
@@ -193,7 +202,7 @@ def test_the_body_of_an_answer() -> None:
 def test_an_answer_that_only_calls_has_null_content() -> None:
     call = ToolCall(id="c1", name="bash", arguments='{"a":1}')
     message = Message(role="assistant", tool_calls=(call,))
-    choice = json.loads(BUILDER.body(message, "tool_calls", openai_chat.usage(1, 1)))["choices"][0]
+    choice = json.loads(builder().body(message, ended("tool_calls"), ()))["choices"][0]
     assert choice["finish_reason"] == "tool_calls" and choice["message"]["content"] is None
     assert choice["message"]["tool_calls"] == [
         {"id": "c1", "type": "function", "function": {"name": "bash", "arguments": '{"a":1}'}}
@@ -202,21 +211,24 @@ def test_an_answer_that_only_calls_has_null_content() -> None:
 
 def test_w7_the_events_of_a_stream() -> None:
     call = ToolCall(id="c1", name="bash", arguments="{}")
-    raw = BUILDER.role() + BUILDER.content("é") + BUILDER.tool_call(0, call) + BUILDER.finish("tool_calls")
-    deltas = [event["choices"][0]["delta"] for event in events(raw)]
+    made = builder(stream_options={"include_usage": True})
+    message = Message(role="assistant", content="é", tool_calls=(call,))
+    raw = made.start() + made.text("é", ()) + made.tool_call(call, ()) + made.finish(message, ended("tool_calls"), ())
+    assert raw.endswith(b"data: [DONE]\n\n")
+    raw = raw.removesuffix(b"data: [DONE]\n\n")
+    *rest, usage = events(raw)
+    deltas = [event["choices"][0]["delta"] for event in rest]
     assert deltas[0] == {"role": "assistant", "content": ""}
     assert deltas[1] == {"content": "é"}
     assert deltas[2]["tool_calls"][0]["index"] == 0
-    assert events(raw)[3]["choices"][0]["finish_reason"] == "tool_calls"
-    (usage,) = events(BUILDER.usage(openai_chat.usage(1, 2)))
-    assert usage["choices"] == [] and usage["usage"]["total_tokens"] == 3
-    assert openai_chat.DONE == b"data: [DONE]\n\n"
+    assert rest[3]["choices"][0]["finish_reason"] == "tool_calls"
+    assert usage["choices"] == [] and usage["usage"]["total_tokens"] == 5
 
 
 def test_an_unknown_logprob_is_null_and_an_impossible_one_is_finite() -> None:
-    assert openai_chat.logprob_entry("a", None)["logprob"] is None
-    assert openai_chat.logprob_entry("a", -math.inf)["logprob"] == -9999.0
-    assert openai_chat.logprob_entry("é", -0.5) == {
+    assert openai_chat.logprob_entry(TokenText(text="a", logprob=None))["logprob"] is None
+    assert openai_chat.logprob_entry(TokenText(text="a", logprob=-math.inf))["logprob"] == -9999.0
+    assert openai_chat.logprob_entry(TokenText(text="é", logprob=-0.5)) == {
         "token": "é", "logprob": -0.5, "bytes": [195, 169], "top_logprobs": [],
     }  # fmt: skip
 

@@ -113,3 +113,18 @@ def test_the_file_says_whose_it_is(tmp_path: Path) -> None:
 def _touch(path: Path) -> Path:
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
     return path
+
+
+def test_calls_of_the_first_schema_came_through_chat_completions(tmp_path: Path) -> None:
+    path = tmp_path / "practicum.db"
+    connection = open_writer(_touch(path))
+    migrate(connection, MIGRATIONS[:1])
+    connection.execute(
+        "INSERT INTO calls (call_id, session_id, principal, kind, status, created_at, policy_version, model,"
+        " temperature, request, text, prompt_ids, completion_ids, logprobs, sampled_logprobs, versions, episode_id,"
+        " prompt_hash, history_hash) VALUES ('call_1', 's', 'p', 'agent', 'open', 1.0, 0, 'm', 1.0, '{}', '',"
+        " x'00000000', x'00000000', x'00000000', x'00000000', x'00000000', 'ep', '', '')"
+    )
+    connection.close()
+    with open_store(path) as store:
+        assert [call.dialect for call in store.calls()] == ["openai_chat"]

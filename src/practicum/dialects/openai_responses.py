@@ -1,0 +1,164 @@
+"""OpenAI's Responses: wire to canonical and back; `openai_responses_answer.py` builds what goes back. Pure.
+
+A field that is unknown is accepted and stays on record. One that changes what the answer means and that we cannot
+honour is refused by name. Nothing is kept for a caller to refer to, so every request must bring its whole input.
+
+Tools that are not functions (built-in, namespaced, free-form) are left out of the prompt and stay on record: harnesses
+list them beside their functions whatever the model, and only a forced `tool_choice` would need one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from practicum.dialects import openai_chat
+from practicum.dialects import wire as shared
+from practicum.dialects.dialect import AnswerFacts
+from practicum.dialects.openai_responses_answer import ID_PREFIX, AnswerBuilder
+from practicum.dialects.openai_responses_wire import WireItem, WirePart, WireRequest, WireTool
+from practicum.dialects.request import ChatRequest
+from practicum.dialects.strict_json import parse_object
+from practicum.dialects.wire import absent, off, zero
+from practicum.errors import PracticumError, RequestError
+from practicum.types.messages import Message, Role, ToolCall, ToolSpec
+from practicum.types.tokens import SamplingParams
+
+__all__ = ["ID_PREFIX", "NAME", "answer", "error_body", "from_body", "model_list", "model_object", "parse"]
+
+NAME = "openai_responses"
+_ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
+# Codex puts tools and settings between the turns.
+_NO_TURNS = ("additional_tools", "configuration_update")
+_TEXT_PARTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
+_STATELESS = "nothing is kept between requests; send the whole input."
+
+_REFUSED: shared.Refusals = {
+    "previous_response_id": (absent, _STATELESS),
+    "conversation": (absent, _STATELESS),
+    "prompt": (absent, _STATELESS),
+    "background": (off, "answers are given in the foreground."),
+    "top_logprobs": (zero, "logprobs are offered on chat completions only."),
+    "include": (
+        lambda value: not (isinstance(value, list) and "message.output_text.logprobs" in value),
+        "logprobs are offered on chat completions only.",
+    ),
+    "modalities": (lambda value: value is None or value == ["text"], shared.TEXT_ONLY),
+    "tool_choice": (
+        lambda value: value in (None, "auto", "none"),
+        "the engine cannot force a call; only `auto` and `none` are offered.",
+    ),
+}
+_TEXT_FORMAT: shared.Refusals = {
+    "format": (
+        lambda value: value is None or (isinstance(value, dict) and value.get("type") == "text"),
+        shared.NO_FORMAT,
+    )
+}
+
+model_object = openai_chat.model_object
+model_list = openai_chat.model_list
+
+
+def parse(raw: bytes, path: Mapping[str, str] = {}) -> ChatRequest:
+    """The request in a body. Raises RequestError, whose `param` names the field at fault."""
+    return from_body(parse_object(raw))
+
+
+def from_body(body: dict[str, Any]) -> ChatRequest:
+    """The request in a body that was parsed before, from the wire or from a record. Raises RequestError."""
+    wire = shared.validated(WireRequest, body)
+    shared.refuse(body, _REFUSED)
+    if isinstance(body.get("text"), dict):
+        shared.refuse(body["text"], _TEXT_FORMAT, "text.")
+    items = wire.input if isinstance(wire.input, list) else [WireItem(role="user", content=wire.input)]
+    system = (Message(role="system", content=wire.instructions),) if wire.instructions else ()
+    more_tools = [tool for item in items if item.type == "additional_tools" for tool in item.tools or []]
+    messages = shared.joined(_messages(items))
+    if not messages:
+        raise RequestError("The input holds no message.", param="input")
+    return ChatRequest(
+        model=wire.model,
+        messages=(*system, *messages),
+        tools=_tools([*(wire.tools or []), *more_tools]),
+        params=SamplingParams(
+            temperature=1.0 if wire.temperature is None else float(wire.temperature),
+            top_p=1.0 if wire.top_p is None else float(wire.top_p),
+        ),
+        max_tokens=wire.max_output_tokens,
+        stream=bool(wire.stream),
+        parse_tools=wire.tool_choice != "none",
+        parallel_tools=wire.parallel_tool_calls is not False,
+        body=body,
+    )
+
+
+def _messages(items: Sequence[WireItem]) -> Iterator[Message]:
+    """The turns. Reasoning belongs to the answer behind it; where none follows, the answer was cut short."""
+    reasoning = ""
+    for index, item in enumerate(items):
+        if item.type == "reasoning":
+            where = f"input.{index}"
+            reasoning += _text(item.content, f"{where}.content") or _text(item.summary, f"{where}.summary")
+        elif item.type not in _NO_TURNS:
+            message = _message(item, f"input.{index}")
+            yield replace(message, reasoning=reasoning) if message.role == "assistant" else message
+            reasoning = ""
+
+
+def _message(item: WireItem, where: str) -> Message:
+    if item.type in (None, "message"):
+        if item.role not in _ROLES:
+            raise RequestError(f"A message has one of the roles {', '.join(_ROLES)}.", param=f"{where}.role")
+        return Message(role=_ROLES[item.role], content=_text(item.content, f"{where}.content"))
+    if item.type == "function_call":
+        if not item.name:
+            raise RequestError("The name of this call is missing.", param=f"{where}.name")
+        call = ToolCall(id=item.call_id, name=item.name, arguments=item.arguments)
+        return Message(role="assistant", tool_calls=(call,))
+    if item.type == "custom_tool_call":
+        arguments = shared.arguments_text({"input": item.input})
+        return Message(role="assistant", tool_calls=(ToolCall(id=item.call_id, name=item.name, arguments=arguments),))
+    if item.type in ("function_call_output", "custom_tool_call_output"):
+        return Message(role="tool", content=_text(item.output, f"{where}.output"), tool_call_id=item.call_id)
+    raise shared.unreadable(str(item.type), where, "input item")
+
+
+def _text(content: str | list[WirePart] | None, where: str) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "".join(_parts(content, where))
+
+
+def _parts(content: Sequence[WirePart], where: str) -> Iterator[str]:
+    for index, part in enumerate(content):
+        text = part.refusal if part.type == "refusal" else part.text
+        if part.type not in _TEXT_PARTS and part.type != "refusal":
+            raise shared.unreadable(part.type, f"{where}.{index}")
+        if text is None:
+            raise RequestError("The text of this content part is missing.", param=f"{where}.{index}.text")
+        yield text
+
+
+def _tools(wire: Sequence[WireTool]) -> tuple[ToolSpec, ...]:
+    specs = []
+    for index, tool in enumerate(wire):
+        if tool.type == "function":
+            if "name" not in tool.model_fields_set:
+                raise RequestError(f"`tools.{index}.name`: Field required.", param=f"tools.{index}.name")
+            specs.append(shared.tool_spec(tool.name, tool.description, tool.parameters))
+    return shared.unique(specs, "tools.{}.name")
+
+
+def answer(facts: AnswerFacts) -> AnswerBuilder:
+    """Makes the bytes of one answer."""
+    return AnswerBuilder(facts)
+
+
+def error_body(error: PracticumError) -> dict[str, Any]:
+    """An error in OpenAI's shape; what other dialects call messages is the input here."""
+    shown = openai_chat.error_body(error)
+    if shown["error"]["param"] == "messages":
+        shown["error"]["param"] = "input"
+    return shown

@@ -1,0 +1,154 @@
+"""What holds for every dialect: the same conversation is the same, records are read back, broken bodies are refused.
+
+What is pinned: E3 and the canonical form across providers; W10 unknown fields are kept; every refusal is a RequestError
+that names a field, in each provider's own error shape.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tests.unit.dialects.mutations import BODIES, broken
+
+from practicum.dialects.registry import DIALECTS, call_id_in, recorded_request
+from practicum.episodes.matching import prefix_hashes
+from practicum.errors import EngineError, NotFound, RequestError, Unauthenticated
+from practicum.types.messages import Message, ToolCall
+
+PATH = {"model": "practicum", "method": "generateContent"}
+CHAT_SYSTEM = {"role": "system", "content": "Be brief."}
+
+
+def read(dialect: str, body: dict[str, Any]) -> Any:
+    return DIALECTS[dialect].parse(json.dumps(body).encode(), PATH)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_the_same_conversation_hashes_the_same(dialect: str) -> None:
+    arguments = {"openai_chat": "{}", "openai_responses": "{}"}.get(dialect, '{"a": 1}')
+    call = {"id": "c", "type": "function", "function": {"name": "bash", "arguments": arguments}}
+    chat = {**BODIES["openai_chat"], "messages": [CHAT_SYSTEM, *BODIES["openai_chat"]["messages"]]}
+    chat["messages"][2] = {"role": "assistant", "content": None, "tool_calls": [call]}
+    if dialect == "openai_chat":
+        chat["messages"][0] = {"role": "developer", "content": [{"type": "text", "text": "Be brief."}]}
+        ours = read(dialect, chat)
+    else:
+        ours = read(dialect, BODIES[dialect])
+    theirs = read("openai_chat", chat)
+    assert prefix_hashes(ours.messages, ()) == prefix_hashes(theirs.messages, ())
+    if dialect != "gemini":  # whose body here has a schema of its own
+        assert prefix_hashes(ours.messages, ours.tools) == prefix_hashes(theirs.messages, theirs.tools)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_record_is_read_back_as_it_was_read(dialect: str) -> None:
+    request = read(dialect, BODIES[dialect])
+    again = recorded_request(dialect, request.body)
+    assert (again.messages, again.tools, again.params) == (request.messages, request.tools, request.params)
+    assert request.max_tokens == 3
+
+
+def test_a_record_of_an_unknown_dialect_is_refused() -> None:
+    with pytest.raises(RequestError):
+        recorded_request("telex", {})
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_w10_unknown_fields_are_accepted_and_kept(dialect: str) -> None:
+    body = {**BODIES[dialect], "from_the_future": [1, {"x": None}], "service_tier": "flex", "store": True}
+    assert read(dialect, body).body == body
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_broken_bodies_are_read_or_refused_by_name(dialect: str) -> None:
+    refused = 0
+    for body in broken(dialect, 1500):
+        try:
+            assert read(dialect, body).messages
+        except RequestError as error:
+            refused += 1
+            assert error.status == 400 and error.param
+            json.dumps(DIALECTS[dialect].error_body(error)).encode()
+    assert refused > 500
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_answers_ids_lead_back_to_the_call(dialect: str) -> None:
+    assert call_id_in(DIALECTS[dialect].ID_PREFIX + "call_1") == "call_1" == call_id_in("call_1")
+
+
+@pytest.mark.parametrize(
+    ("error", "anthropic", "google"),
+    [
+        (RequestError("m", param="p"), "invalid_request_error", "INVALID_ARGUMENT"),
+        (Unauthenticated("m"), "authentication_error", "UNAUTHENTICATED"),
+        (NotFound("m"), "not_found_error", "NOT_FOUND"),
+        (EngineError("m"), "api_error", "UNAVAILABLE"),
+    ],
+)
+def test_errors_have_each_providers_shape(error: Any, anthropic: str, google: str) -> None:
+    text = "p: m" if error.param else "m"
+    assert DIALECTS["anthropic_messages"].error_body(error) == {
+        "type": "error",
+        "error": {"type": anthropic, "message": text},
+    }
+    shown = DIALECTS["gemini"].error_body(error)["error"]
+    assert shown == {"code": error.status, "message": text, "status": google}
+    assert DIALECTS["openai_responses"].error_body(error)["error"]["param"] == error.param
+
+
+ITEMS_OF_ONE_ANSWER: dict[str, dict[str, Any]] = {
+    "anthropic_messages": {
+        "messages": [
+            {"role": "user", "content": "Hi"},
+            {"role": "assistant", "content": [{"type": "text", "text": "a"}]},
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "thinking", "thinking": "hm", "signature": "s"},
+                    {"type": "tool_use", "id": "c", "name": "bash", "input": {}},
+                    {"type": "text", "text": "b", "cache_control": {"type": "ephemeral"}},
+                ],
+            },
+            {"role": "user", "content": "Go on"},
+        ]
+    },
+    "openai_responses": {
+        "input": [
+            {"role": "user", "content": "Hi"},
+            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "a"}]},
+            {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]},
+            {"type": "function_call", "call_id": "c", "name": "bash", "arguments": "{}"},
+            {"role": "assistant", "content": "b"},
+            {"role": "user", "content": "Go on"},
+        ]
+    },
+    "gemini": {
+        "contents": [
+            {"parts": [{"text": "Hi"}]},
+            {"role": "model", "parts": [{"text": "a"}]},
+            {
+                "role": "model",
+                "parts": [{"text": "hm", "thought": True}, {"functionCall": {"id": "c", "name": "bash"}}],
+            },
+            {"role": "model", "parts": [{"text": "b", "thoughtSignature": "s"}, {"thoughtSignature": "s"}]},
+            {"role": "user", "parts": [{"text": "Go on"}]},
+        ]
+    },
+}
+
+
+@pytest.mark.parametrize("dialect", ITEMS_OF_ONE_ANSWER)
+def test_the_items_of_one_answer_are_one_message(dialect: str) -> None:
+    body = {"model": "practicum", "max_tokens": 9, **ITEMS_OF_ONE_ANSWER[dialect]}
+    assert read(dialect, body).messages[1:] == (
+        Message(
+            role="assistant",
+            content="ab",
+            tool_calls=(ToolCall(id="c", name="bash", arguments="{}"),),
+            reasoning="hm",
+        ),
+        Message(role="user", content="Go on"),
+    )
