@@ -107,7 +107,7 @@ def test_policy_gradient_learns_what_is_rewarded(model):
         model, lora=LoraSettings(rank=4, alpha=8), settings=TrainerSettings(micro_batch_tokens=4096)
     )
     shares = []
-    for step in range(9):
+    for step in range(14):
         done = _sample(sampler, step, temperature=1.0)
         ids = [token for one in done for token in one.ids]
         shares.append(sum(token % 2 == 0 for token in ids) / len(ids))
