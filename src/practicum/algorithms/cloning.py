@@ -14,8 +14,9 @@ Deviations:
    default model: after a round of comments that made answers brief, cloning served bodies undid the brevity). Other
    corrections are cloned as they were written. The
    fresh body weighs in full: it is the policy's own sample, so it pulls nowhere, and it keeps what was added from
-   spreading to the answer's beginning. It takes several: on the default model and 20 corrections, two epochs over one
-   body each let 12 of 64 answers begin with the sign-off, one epoch over three bodies each none.
+   spreading to the answer's beginning. Several do so better than one: on the default model, 20 corrections and rate
+   7e-4, two epochs over one body each let 12 of 64 answers begin with the sign-off's dash, one epoch over three bodies
+   each none (2 of 64 at 5e-4). It does not always suffice: in the demo's run, at 5e-4, 7 of 21 answers were loops.
 
 Sampled ids stay as they were sampled; only what a person wrote is tokenised.
 """

@@ -22,9 +22,9 @@ Deviations:
    compared at their positions, so no importance weight is needed for the fixed point to be q, whatever the prefixes.
    Later rounds draw fresh answers, whose prefixes are the student's own.
 5. The contrast (see `losses.contrasted`): f0 in place of no remark at all takes out what being commented on does by
-   itself, and c > 1 makes up for a small model's half-heeding. Measured on the default model, 32 messages: contrasted
-   with no remark, answers that the teacher itself gives are brief but .7 of them speak of the comment; contrasted with
-   f0, .2 do, and they stay on the question.
+   itself, and c > 1 makes up for a small model's half-heeding. Measured on the default model, 24 messages, three
+   comments each: sampled from itself, the teacher contrasted with no remark is brief (.96) but .75 of its answers speak
+   of the comment and .67 are on the question; contrasted with f0, at the same c = 2, .96, .21 and .96.
 """
 
 from __future__ import annotations

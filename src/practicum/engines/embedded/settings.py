@@ -48,7 +48,7 @@ class DistillSettings:
     """The `distill` loss. `alpha` belongs to `jsd` alone; `top_k` 0 means the full vocabulary, else the student's
     top k and a tail bucket; `clip` bounds a token's divergence in nats (None: unbounded); `kl_coef` weighs the exact
     KL to the reference, with every loss. `contrast` c weighs what the teacher's prompt changes: the target's
-    logits are untold + c (told - contrast), all by the frozen teacher (`losses.contrasted`). The divergence is taken at
+    logits are untold + c (told - other), all by the frozen teacher (`losses.contrasted`). The divergence is taken at
     `temperature`, whatever a row was sampled at.
     """
 
