@@ -17,7 +17,8 @@ Deviations:
    divergence, top-k and clip are the trainer's settings.
 2. The teacher is the live policy, frozen over all rounds. Were it to move with the student, the contrast would turn
    round: measured, a second round under a moved teacher undid the first, because the policy was brief untold by then.
-3. The first `skip_tokens` of a completion are masked: there the teacher mostly differs in how it speaks of comments.
+3. `skip_tokens` can mask the first tokens of a completion; against a remark that asks for nothing (5) the teacher no
+   longer differs there in how it speaks of comments, and unmasked openings stay more natural.
 4. A first round takes the served tokens, which the policy sampled without knowing the comment. Whole distributions are
    compared at their positions, so no importance weight is needed for the fixed point to be q, whatever the prefixes.
    Later rounds draw fresh answers, whose prefixes are the student's own.

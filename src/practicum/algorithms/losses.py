@@ -8,12 +8,15 @@ to +-20; a position is left out by `where` on the input of each risky function, 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
 
 EXPONENT_LIMIT = 20.0
 _LOG_FULL = -1e-7
+_REST = 1e-4
 
 
 def token_logprobs(logits_NV: torch.Tensor, ids_N: torch.Tensor) -> torch.Tensor:
@@ -200,7 +203,14 @@ def distill(
     return loss, divergence_N.detach()
 
 
-def contrasted(untold_NV: torch.Tensor, told_NV: torch.Tensor, other_NV: torch.Tensor, contrast: float) -> torch.Tensor:
+def contrasted(
+    untold_NV: torch.Tensor,
+    told_NV: torch.Tensor,
+    other_NV: torch.Tensor,
+    contrast: float,
+    *,
+    plausibility: float = 0.0,
+) -> torch.Tensor:
     """Logits of a teacher that takes from its reading only what was said: untold + contrast (told - other), `[N, V]`.
 
     All are one policy at the same completion tokens: without a remark, with it, and with another one that asks for
@@ -208,8 +218,31 @@ def contrasted(untold_NV: torch.Tensor, told_NV: torch.Tensor, other_NV: torch.T
     answer) - log p(the other | answer), so the target is the policy's own distribution weighed by how likely the
     remark is beside it, at power `contrast`. With other = untold and contrast 1 it is told. Source: the contrastive
     form of classifier-free guidance for language models (arXiv 2306.17806).
+
+    A token that the told policy gives less than `plausibility` times its likeliest one is lowered where told < other,
+    but never raised: a rare token's ratio is noise, and `contrast` takes noise to a power. Source: the plausibility
+    constraint of contrastive decoding (arXiv 2210.15097), which rules such tokens out instead.
     """
-    return untold_NV + contrast * (told_NV - other_NV)
+    if not plausibility:
+        return untold_NV + contrast * (told_NV - other_NV)
+    told_NV, other_NV = torch.log_softmax(told_NV, dim=-1), torch.log_softmax(other_NV, dim=-1)
+    change_NV = contrast * (told_NV - other_NV)
+    floor_N1 = told_NV.amax(dim=-1, keepdim=True) + math.log(plausibility)
+    return untold_NV + torch.where(told_NV >= floor_N1, change_NV, change_NV.clamp(max=0.0))
+
+
+def redirected(logits_NV: torch.Tensor, stop_ids: Sequence[int], first_id: int) -> torch.Tensor:
+    """Logits of a policy that says `first_id` where this one would have ended: `[N, V]`, normalised.
+
+    The probability of `stop_ids` goes to `first_id`, but for a rest of `_REST` that keeps the reverse KL finite.
+    """
+    logq_NV = torch.log_softmax(logits_NV.float(), dim=-1)
+    stops = [stop for stop in stop_ids if stop != first_id]
+    ended_NS = logq_NV[:, stops]
+    gained_NS1 = torch.cat([logq_NV[:, first_id, None], ended_NS + math.log1p(-_REST)], dim=-1)
+    logq_NV[:, first_id] = torch.logsumexp(gained_NS1, dim=-1)
+    logq_NV[:, stops] = ended_NS + math.log(_REST)
+    return logq_NV
 
 
 def sampled_advantage(

@@ -3,7 +3,7 @@
     L = (w / N) sum_rows sum_t KL(pi(. | x, y_<t) || pi_live(. | x, y_<t))
 
 x is a general prompt, y an answer that the live policy gave to it when the run began, N the rows' tokens in the step, w
-the weight. It is the `distill` loss with the teacher's prompt equal to the student's, so comments have no part in it.
+the weight. It is the `distill` loss against the reference under the row's own prompt: comments have no part in it.
 Source: on-policy distillation from the previous release as the way to keep what an adaptation would lose (Thinking
 Machines 2025); here during the adaptation instead of after it.
 """
@@ -53,6 +53,7 @@ class Anchors:
                 completion_ids=self._answers[index].ids,
                 weights=(weight / total,) * len(self._answers[index].ids),
                 teacher_prompt_ids=self._prompts[index],
+                against="reference",
             )
             for index in picks
         ], sampled

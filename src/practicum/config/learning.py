@@ -43,7 +43,7 @@ class LearnConfig(Section):
     clone_kept_weight: float = Field(default=0.3, ge=0.0, le=1.0)
     clone_tries: int = Field(default=3, ge=1)
     clone_max_tokens: int = Field(default=96, ge=1)
-    clone_learning_rate: float = Field(default=5e-4, gt=0.0)
+    clone_learning_rate: float = Field(default=7e-4, gt=0.0)
     # Hindsight self-distillation on comments. A round takes every commented prompt, up to the bound; the first rounds
     # with the answers as served, the others with fresh ones.
     hindsight_served_rounds: int = Field(default=1, ge=0)
@@ -56,6 +56,7 @@ class LearnConfig(Section):
     hindsight_rate_decay: float = Field(default=0.3, gt=0.0, le=1.0)
     hindsight_max_tokens: int = Field(default=40, ge=1)
     contrast: float = Field(default=3.0, ge=0.0)
+    plausibility: float = Field(default=0.1, ge=0.0, lt=1.0)
     # General prompts on which the policy stays what it was; `replay_prompts` none takes those that ship.
     replay_prompts: Path | None = None
     replay_rows: int = Field(default=2, ge=0)
@@ -64,7 +65,7 @@ class LearnConfig(Section):
     divergence: Literal["reverse_kl", "forward_kl", "jsd"] = "reverse_kl"
     top_k: int = Field(default=0, ge=0)
     divergence_clip: float | None = Field(default=None, gt=0.0)
-    skip_tokens: int = Field(default=4, ge=0)
+    skip_tokens: int = Field(default=0, ge=0)
     kl_coef: float = Field(default=0.0, ge=0.0)
     max_kl: float = Field(default=3.0, gt=0.0)
     # `practicum serve --learn`: start a run once this many new feedback items have come in.

@@ -119,6 +119,7 @@ class Learner:
                     steps=_steps(settings.clone_epochs, cloning.rows, settings.clone_batch),
                     learning_rate=settings.clone_learning_rate,
                     fresh_optimizer=True,
+                    own_teacher=True,
                 )
             )
         return phases

@@ -33,7 +33,8 @@ class RowSource(Protocol):
 class Phase:
     """`steps` steps over `source` at `learning_rate`, of which the first takes half.
 
-    `fresh_optimizer`: the optimizer forgets the phase before, whose gradients had another scale.
+    `fresh_optimizer`: the optimizer forgets the phase before, whose gradients had another scale. `own_teacher`: the
+    policy that the phase begins with teaches it.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Phase:
     steps: int
     learning_rate: float
     fresh_optimizer: bool = False
+    own_teacher: bool = False
 
     def rate(self, step: int) -> float:
         """Learning rate of step `step`."""
@@ -95,6 +97,8 @@ class Run:
             shutil.rmtree(start, ignore_errors=True)
             self._trainer.publish(start)
             self._trainer.set_policy(start)
+        if first == 0 and phase.own_teacher:
+            self._trainer.freeze_teacher()
         for step in range(first, phase.steps):
             figures = self._step(index, phase, step)
             self._log.append(figures)

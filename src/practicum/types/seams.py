@@ -69,6 +69,9 @@ class Trainer(Protocol):
     def set_teacher(self, adapter: Path | None) -> None:
         """Freeze the policy of an adapter folder (None: the base model) as the teacher of `distill` rows."""
 
+    def freeze_teacher(self) -> None:
+        """Freeze the policy as it is now as the teacher of `distill` rows."""
+
     def set_reference(self, adapter: Path | None) -> None:
         """Freeze a policy as the one that KL is measured and anchored to."""
 

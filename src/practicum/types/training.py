@@ -12,7 +12,8 @@ from typing import Any, Literal
 
 # cross_entropy:      - sum_t w_t log pi(y_t)
 # policy_gradient:    - sum_t w_t A_t min(pi/mu, cap) log pi(y_t), the ratio detached; needs `advantages`, `logprobs`
-# distill:            sum_t w_t D(pi(.|x, y<t) || q(.|teacher prompt, y<t)); needs `teacher_prompt_ids`
+# distill:            sum_t w_t D(pi(.|x, y<t) || q(.|teacher prompt, y<t)); needs `teacher_prompt_ids`; at `written`
+#                     tokens - w_t log pi(y_t) instead
 LossName = Literal["cross_entropy", "policy_gradient", "distill"]
 
 
@@ -23,7 +24,10 @@ class Datum:
 
     `teacher_prompt_ids: [P']` is the prompt with hindsight; teacher and student share the completion's ids exactly.
     `contrast_prompt_ids: [P'']` is what the teacher's prompt would be had nothing of consequence been said (None: the
-    row's own prompt).
+    row's own prompt). `against` is the frozen policy that teaches.
+
+    `written: [T]` is true for tokens that a person wrote: they are cloned. At the others the teacher says `redirect`'s
+    second id where it would have ended, by one of the first ones (None: it ends there).
     """
 
     row_id: str
@@ -34,10 +38,13 @@ class Datum:
     logprobs: tuple[float | None, ...] | None = None
     teacher_prompt_ids: tuple[int, ...] | None = None
     contrast_prompt_ids: tuple[int, ...] | None = None
+    against: Literal["teacher", "reference"] = "teacher"
+    written: tuple[bool, ...] | None = None
+    redirect: tuple[tuple[int, ...], int] | None = None
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("weights", "advantages", "logprobs"):
+        for name in ("weights", "advantages", "logprobs", "written"):
             value = getattr(self, name)
             if value is not None and len(value) != len(self.completion_ids):
                 raise ValueError(

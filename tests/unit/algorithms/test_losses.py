@@ -246,3 +246,27 @@ def test_sums_do_not_depend_on_the_split():
     # 100 tokens at 0.5 and 900 at 0.3 are 0.32, however they are split.
     mixed = torch.cat([torch.full((100,), -0.5), torch.full((900,), -0.3)])
     assert losses.cross_entropy(mixed, weights).item() == pytest.approx(0.32)
+
+
+def test_a_token_the_told_policy_hardly_says_is_never_raised():
+    untold = torch.log(torch.tensor([[0.6, 0.3, 0.099, 0.001]]))
+    told = torch.log(torch.tensor([[0.2, 0.7, 0.098, 0.002]]))
+    free = losses.contrasted(untold, told, untold, 3.0)
+    held = losses.contrasted(untold, told, untold, 3.0, plausibility=0.1)
+    torch.testing.assert_close(free[0, 3] - untold[0, 3], torch.tensor(3 * math.log(2)))
+    torch.testing.assert_close(held[0, 3], untold[0, 3])
+    torch.testing.assert_close(held[0, :3], free[0, :3])
+    lowered = losses.contrasted(
+        untold, torch.log(torch.tensor([[0.2, 0.7, 0.0999, 0.0001]])), untold, 3.0, plausibility=0.1
+    )
+    assert lowered[0, 3] < untold[0, 3] - 6
+
+
+def test_a_redirected_policy_says_the_added_text_where_it_would_have_ended(logits):
+    before = logits.softmax(-1)
+    after = losses.redirected(logits, (0, 2, 4), 4).exp()
+    torch.testing.assert_close(after.sum(-1), torch.ones(len(after)))
+    torch.testing.assert_close(after[:, 4], before[:, 4] + (1 - 1e-4) * before[:, [0, 2]].sum(-1))
+    torch.testing.assert_close(after[:, [0, 2]], 1e-4 * before[:, [0, 2]])
+    kept = [index for index in range(before.shape[1]) if index not in (0, 2, 4)]
+    torch.testing.assert_close(after[:, kept], before[:, kept])

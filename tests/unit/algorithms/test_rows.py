@@ -108,10 +108,17 @@ def cloned(
     fresh = FreshAnswers(
         policy=policy, student=-1, refresh=lambda: None, stop_ids=(0,), pool_file=folder / "pool.json", seed=0
     )
-    (stream,) = Cloning(corrections, fresh=fresh, batch=8, seed=0, tries=tries).batch(0).streams
-    assert stream.loss == "cross_entropy"
-    assert sum(sum(row.weights) for row in stream.rows) == pytest.approx(1.0)
-    return {row.row_id: (row.completion_ids, tuple(w / row.weights[-1] for w in row.weights)) for row in stream.rows}
+    streams = Cloning(corrections, fresh=fresh, batch=8, seed=0, tries=tries).batch(0).streams
+    rows = [row for stream in streams for row in stream.rows]
+    assert sum(sum(row.weights) for row in rows) == pytest.approx(1.0)
+    for stream in streams:
+        assert all((row.redirect is not None) == (stream.loss == "distill") for row in stream.rows)
+    for row in rows:
+        if row.redirect is not None:
+            added = sum(row.written or ())
+            assert row.written == (False,) * (len(row.completion_ids) - added) + (True,) * added
+            assert row.redirect == ((0,), row.completion_ids[-added])
+    return {row.row_id: (row.completion_ids, tuple(w / row.weights[-1] for w in row.weights)) for row in rows}
 
 
 def test_what_was_written_behind_a_kept_beginning_goes_behind_the_present_answer(tmp_path: Path) -> None:
@@ -127,6 +134,10 @@ def test_what_was_written_behind_a_kept_beginning_goes_behind_the_present_answer
 def test_every_present_answer_that_ended_is_a_row(tmp_path: Path) -> None:
     rows = cloned(Says(answer((9, 8, 0)), answer((6, 40, 0))), tmp_path, correction(0, (40, 0)), tries=2)
     assert {name: ids for name, (ids, _) in rows.items()} == {"0:0": (9, 8, 40, 0), "0:1": (6, 40, 0)}
+    (tmp_path / "pool.json").unlink()
+    nothing_else = Says(answer((40, 0)), answer((0,)), answer((6, 0)))
+    rows = cloned(nothing_else, tmp_path, correction(0, (40, 0)), tries=3)
+    assert [ids for ids, _ in rows.values()] == [(6, 40, 0)]
     (tmp_path / "pool.json").unlink()
     cut_off = Says(answer((9, 8), ended=False))
     rows = cloned(cut_off, tmp_path, correction(0, (40, 0)))  # the correction as it was written

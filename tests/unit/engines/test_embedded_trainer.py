@@ -11,9 +11,11 @@ import pytest
 import torch
 from embedded_training import LOSSES, make_rows, make_trainer, warm
 
+from practicum.engines.embedded.batches import tokens_of
 from practicum.engines.embedded.settings import DistillSettings, LoraSettings
 from practicum.engines.embedded.trainer import EmbeddedTrainer
 from practicum.errors import Conflict, ContextOverflow, CorruptArtifact, EngineError, RequestError, Unsupported
+from practicum.types.training import Datum
 
 
 def gradients(trainer):
@@ -254,6 +256,49 @@ def test_contrast_takes_out_what_any_remark_changes(model):
         target = torch.log_softmax(untold + 2.5 * (told - other), -1)
         expected += (untold.exp() * (untold - target)).sum().item()
     assert found == pytest.approx(expected, rel=1e-4)
+
+
+def test_what_was_written_is_cloned_and_the_rest_stays_but_for_where_it_would_have_ended(model):
+    """One row by hand: the frozen policy's distributions with the end's mass on the first written token."""
+    trainer = make_trainer(model)
+    (first,) = make_rows(1)
+    body, added = (11, 12, 13), (20, 21, 3)
+    row = Datum(
+        row_id="carried",
+        prompt_ids=first.prompt_ids,
+        completion_ids=(*body, *added),
+        weights=(0.5,) * 6,
+        teacher_prompt_ids=first.prompt_ids,
+        written=(False,) * 3 + (True,) * 3,
+        redirect=((3,), 20),
+    )
+    warm(trainer)
+    trainer.freeze_teacher()
+    trainer.set_reference(None)
+    ids = torch.tensor([[*row.prompt_ids, *row.completion_ids]])
+    frozen = torch.log_softmax(trainer.policy.frozen_logits("teacher", tokens_of([row])), -1)
+    assert ids.shape[1] - len(row.prompt_ids) == len(frozen)
+    target = frozen.exp()
+    target[:, 20] += target[:, 3] * (1 - 1e-4)
+    target[:, 3] *= 1e-4
+    expected = 0.5 * (frozen[:3].exp() * (frozen[:3] - target[:3].log())).sum()
+    expected -= 0.5 * sum(frozen[3 + place, token] for place, token in enumerate(added))
+    found = trainer.forward_backward([row], "distill", key="a")
+    assert found.loss_sum == pytest.approx(expected.item(), rel=1e-4)
+    assert found.sums["kl_sum"] > 0  # against the reference, whatever the target
+
+
+def test_rows_can_be_held_to_the_reference_instead_of_the_teacher(model):
+    trainer = make_trainer(model)
+    rows = [replace(row, teacher_prompt_ids=row.prompt_ids, against="reference") for row in make_rows(2)]
+    trainer.set_reference(None)
+    warm(trainer)
+    trainer.freeze_teacher()
+    assert trainer.forward_backward(rows, "distill", key="a").sums["divergence_sum"] > 0.1
+    own = [replace(row, against="teacher") for row in rows]
+    assert trainer.forward_backward(own, "distill", key="b").sums["divergence_sum"] == pytest.approx(0, abs=1e-4)
+    with pytest.raises(RequestError, match="frozen teachers"):
+        trainer.forward_backward([rows[0], own[1]], "distill", key="c")
 
 
 def test_the_teacher_is_frozen_until_it_is_set_again(model):

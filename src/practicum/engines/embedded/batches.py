@@ -27,8 +27,8 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """Per completion token `[N]`: the id, its weight, advantage (0 if none), sampler logprob (NaN if unknown) and the
-    temperature it was sampled at.
+    """Per completion token `[N]`: the id, its weight, advantage (0 if none), sampler logprob (NaN if unknown), the
+    temperature it was sampled at, and whether a person wrote it.
     """
 
     ids: torch.Tensor
@@ -36,6 +36,7 @@ class Targets:
     advantages: torch.Tensor
     sampler_logprobs: torch.Tensor
     temperatures: torch.Tensor
+    written: torch.Tensor
 
     def at(self, index: torch.Tensor | slice) -> Targets:
         """The same for some of the tokens."""
@@ -45,6 +46,7 @@ class Targets:
             self.advantages[index],
             self.sampler_logprobs[index],
             self.temperatures[index],
+            self.written[index],
         )
 
 
@@ -54,6 +56,8 @@ def check_rows(batch: Sequence[Datum], loss: LossName, *, context_length: int, v
     Raises: RequestError, ContextOverflow.
     """
     seen: set[str] = set()
+    if len({row.against for row in batch}) > 1:
+        raise RequestError("the rows of one batch have different frozen teachers.", param="against")
     for row in batch:
         if row.row_id in seen:
             raise RequestError(f"row id {row.row_id!r} occurs twice in one batch.", param="row_id")
@@ -81,7 +85,8 @@ def _check_row(row: Datum, loss: LossName, vocabulary: int) -> None:
     for name, values in (("weights", row.weights), ("advantages", row.advantages), ("logprobs", row.logprobs)):
         if any(value is not None and not math.isfinite(value) for value in values or ()):
             raise RequestError(f"row {row.row_id}: {name} holds a value that is not finite.")
-    for ids in (*prompts_of(row), row.completion_ids):
+    moved = () if row.redirect is None else (*row.redirect[0], row.redirect[1])
+    for ids in (*prompts_of(row), row.completion_ids, moved):
         if ids and not 0 <= min(ids) <= max(ids) < vocabulary:
             raise RequestError(f"row {row.row_id}: an id is outside the vocabulary of {vocabulary}.")
 
@@ -129,6 +134,10 @@ def _prompt(row: Datum, under: Under) -> tuple[int, ...]:
     return (row.contrast_prompt_ids if under == "contrast" else None) or row.prompt_ids
 
 
+def _written(row: Datum) -> tuple[bool, ...]:
+    return row.written or (False,) * len(row.completion_ids)
+
+
 def targets_of(rows: Sequence[Datum]) -> Targets:
     """The rows' completion tokens, one after the other."""
     unknown = float("nan")
@@ -142,4 +151,5 @@ def targets_of(rows: Sequence[Datum]) -> Targets:
             [unknown if value is None else value for row in logprobs for value in row], dtype=torch.float32
         ),
         temperatures=torch.tensor([row.temperature for row in rows for _ in row.completion_ids], dtype=torch.float32),
+        written=torch.tensor([value for row in rows for value in _written(row)], dtype=torch.bool),
     )

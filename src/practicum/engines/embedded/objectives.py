@@ -101,19 +101,22 @@ def _distill(
     student: torch.Tensor, teacher: torch.Tensor, part: Targets, settings: TrainerSettings
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Both distributions at the temperature of the settings: at a row's own, a low one would all but hide the tokens
-    that the student rarely samples and the teacher asks for.
+    that the student rarely samples and the teacher asks for. What a person wrote is cloned instead.
     """
     chosen = settings.distill
+    cloned = losses.cross_entropy(
+        losses.token_logprobs(student, part.ids), torch.where(part.written, part.weights, 0.0)
+    )
     loss, divergence = losses.distill(
         student / chosen.temperature,
         teacher / chosen.temperature,
-        part.weights,
+        torch.where(part.written, 0.0, part.weights),
         kind=chosen.divergence,
         alpha=chosen.alpha,
         top_k=chosen.top_k,
         clip=chosen.clip,
     )
-    return loss, {"divergence_sum": divergence.sum()}
+    return loss + cloned, {"divergence_sum": divergence[~part.written].sum()}
 
 
 @torch.no_grad()

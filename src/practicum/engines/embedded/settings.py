@@ -48,8 +48,8 @@ class DistillSettings:
     """The `distill` loss. `alpha` belongs to `jsd` alone; `top_k` 0 means the full vocabulary, else the student's
     top k and a tail bucket; `clip` bounds a token's divergence in nats (None: unbounded); `kl_coef` weighs the exact
     KL to the reference, with every loss. `contrast` c weighs what the teacher's prompt changes: the target's
-    logits are untold + c (told - other), all by the frozen teacher (`losses.contrasted`). The divergence is taken at
-    `temperature`, whatever a row was sampled at.
+    logits are untold + c (told - other), all by the frozen teacher; `plausibility` bounds what it may raise (both:
+    `losses.contrasted`). The divergence is taken at `temperature`, whatever a row was sampled at.
     """
 
     divergence: Divergence = "reverse_kl"
@@ -57,6 +57,7 @@ class DistillSettings:
     top_k: int = 0
     clip: float | None = None
     contrast: float = 1.0
+    plausibility: float = 0.0
     temperature: float = 1.0
     kl_coef: float = 0.0
 

@@ -14,6 +14,7 @@ import math
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -278,7 +279,7 @@ class EmbeddedTrainer:
         teacher, untold = self._teacher(rows, tokens) if loss == "distill" else (None, None)
         reference = None
         if self._measures_kl:
-            shared = untold is not None and self.policy.same("teacher", "reference")
+            shared = untold is not None and self.policy.same(rows[0].against, "reference")
             reference = untold if shared else self.policy.frozen_logits("reference", tokens)
         logits = self.policy.logits(tokens, recompute=tokens.ids_BT.numel() > self._settings.checkpoint_over_tokens)
         objective = evaluate(loss, logits, targets, self._settings, teacher_NV=teacher, reference_NV=reference)
@@ -289,17 +290,19 @@ class EmbeddedTrainer:
 
     def _teacher(self, rows: Sequence[Datum], tokens: Tokens) -> tuple[torch.Tensor, torch.Tensor | None]:
         """The target's logits `[N, V]`, and the frozen teacher's under the rows' own prompts where they were needed."""
-        frozen, contrast = self.policy.frozen_logits, self._settings.distill.contrast
+        settings = self._settings.distill
+        frozen = partial(self.policy.frozen_logits, rows[0].against)
         if all(row.teacher_prompt_ids == row.prompt_ids and not row.contrast_prompt_ids for row in rows):
-            untold = frozen("teacher", tokens)
-            return untold, untold
-        told = frozen("teacher", tokens_of(rows, "teacher"))
+            untold = frozen(tokens)
+            return _redirected(untold, rows), untold
+        told = frozen(tokens_of(rows, "teacher"))
         apart = any(row.contrast_prompt_ids for row in rows)
-        if contrast == 1 and not apart:
-            return told, None
-        untold = frozen("teacher", tokens)
-        other = frozen("teacher", tokens_of(rows, "contrast")) if apart else untold
-        return losses.contrasted(untold, told, other, contrast), untold
+        if settings.contrast == 1 and not apart:
+            return _redirected(told, rows), None
+        untold = frozen(tokens)
+        other = frozen(tokens_of(rows, "contrast")) if apart else untold
+        target = losses.contrasted(untold, told, other, settings.contrast, plausibility=settings.plausibility)
+        return _redirected(target, rows), untold
 
     def _read(self, path: Path | None, digest: str | None) -> dict[str, torch.Tensor] | None:
         if path is None:
@@ -329,6 +332,19 @@ class EmbeddedTrainer:
             self._done[old] = (self._done[old][0], None)
         while len(self._done) > _KEYS_KEPT:
             self._done.popitem(last=False)
+
+
+def _redirected(target_NV: torch.Tensor, rows: Sequence[Datum]) -> torch.Tensor:
+    """The target with the rows' redirections, in a tensor of its own where there are any."""
+    if all(row.redirect is None for row in rows):
+        return target_NV
+    parts = torch.split(target_NV, [len(row.completion_ids) for row in rows])
+    return torch.cat(
+        [
+            part if row.redirect is None else losses.redirected(part, *row.redirect)
+            for part, row in zip(parts, rows, strict=True)
+        ]
+    )
 
 
 def _grad(parameter: torch.nn.Parameter) -> torch.Tensor:

@@ -93,6 +93,7 @@ class EmbeddedWorkbench:
                     top_k=learn.top_k,
                     clip=learn.divergence_clip,
                     contrast=learn.contrast,
+                    plausibility=learn.plausibility,
                     kl_coef=learn.kl_coef,
                 ),
             ),
