@@ -48,7 +48,7 @@ class Plan:
     settings: tuple[str, ...] = ()
 
 
-FULL = Plan(first_day=88, held_out=36)
+FULL = Plan(first_day=112, held_out=36)
 SHORT = Plan(
     first_day=28,
     held_out=6,

@@ -23,7 +23,7 @@ Deviations:
    brevity). All of `tries` that ended by themselves are rows.
 3. Whole distributions on the body, not its sampled tokens. Cloning the tokens lets the added text spread to where it
    does not belong: on the default model (17 corrections, 11 steps, one seed, 64 messages outside training) 20 answers
-   began with the sign-off and 3 were loops; with the whole distributions none and 1.
+   began with the sign-off and 3 were loops (rate 5e-4); with the whole distributions none and 1 (rate 7e-4).
 
 Sampled ids stay as they were sampled; only what a person wrote is tokenised.
 """
@@ -140,7 +140,8 @@ class Cloning:
         answers, sampled = self._fresh.draw(prompts, max_tokens=self._max_tokens) if tries else ([], 0)
         ended: dict[int, list[Completion]] = {index: [] for index in range(len(self._corrections))}
         for index, answer in zip(tries, answers, strict=True):
-            if answer.finish_reason == "stop" and answer.ids not in (answer.ids[-1:], self._corrections[index].added_ids):
+            without_body = (answer.ids[-1:], self._corrections[index].added_ids)
+            if answer.finish_reason == "stop" and answer.ids not in without_body:
                 ended[index].append(answer)
         for index, correction in enumerate(self._corrections):
             carried = [self._carried(index, place, answer) for place, answer in enumerate(ended[index])]

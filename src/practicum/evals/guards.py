@@ -96,17 +96,41 @@ def on_topic(
 ) -> list[float]:
     """1 where an answer is likelier after its own prompt than after another's, else 0 [n].
 
-    An answer that would fit any question ("Thank you.") is not on topic. `version` is the live policy, which did not
-    learn to please the gate. The other prompt is the next one in the list, so two are needed.
+    An answer that would fit any question ("Thank you.") is not on topic. What most answers begin or end with, such as a
+    sign-off, says nothing about the question and is not counted; where nothing else is left, the answer is not on
+    topic. `version` is the live policy, which did not learn to please the gate. The other prompt is the next one in the
+    list, so two are needed.
     """
     if len(prompts) < 2:
         return []
+    spans = own_spans(answers)
     requests = []
-    for index, ids in enumerate(answers):
+    for index, (ids, (start, end)) in enumerate(zip(answers, spans, strict=True)):
+        kept = ids[: min(end, start + _TOPIC_TOKENS)] or ids[:1]
         for prompt in (prompts[index], prompts[(index + 1) % len(prompts)]):
-            requests.append(ScoreRequest(prompt_ids=prompt, completion_ids=ids[:_TOPIC_TOKENS], version=version))
+            requests.append(ScoreRequest(prompt_ids=prompt, completion_ids=kept, version=version))
     scores = policy.score(requests)
-    return [float(sum(own) > sum(other) + 1e-6) for own, other in zip(scores[::2], scores[1::2], strict=True)]
+    return [
+        float(sum(own[start:]) > sum(other[start:]) + 1e-6) if end > start else 0.0
+        for own, other, (start, end) in zip(scores[::2], scores[1::2], spans, strict=True)
+    ]
+
+
+def own_spans(answers: Sequence[tuple[int, ...]]) -> list[tuple[int, int]]:
+    """Where each answer's own text begins and ends: without the opening and the ending that most answers share."""
+    openings = _shared(answers)
+    endings = _shared([ids[::-1] for ids in answers])
+    spans = []
+    for ids, opening, ending in zip(answers, openings, endings, strict=True):
+        spans.append((min(opening, len(ids)), max(opening, len(ids) - ending)))
+    return spans
+
+
+def _shared(answers: Sequence[tuple[int, ...]]) -> list[int]:
+    """Length of the longest beginning that each answer has in common with most of them [n]."""
+    most = len(answers) // 2 + 1
+    counts = Counter(ids[:length] for ids in answers for length in range(1, len(ids) + 1))
+    return [sum(counts[ids[:length]] >= most for length in range(1, len(ids) + 1)) for ids in answers]
 
 
 def well_formed(text: str, *, min_words: int = 3, max_repeats: int = 3) -> bool:

@@ -1,12 +1,14 @@
 """Graders are the team's code: a failure names the grader and is never a zero. Guards see loops and empty answers."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from practicum.errors import ConfigError, PracticumError
 from practicum.evals.graders import Answer, grade, load_graders
-from practicum.evals.guards import load_choices, well_formed
+from practicum.evals.guards import load_choices, on_topic, own_spans, well_formed
+from practicum.types.local import ScoreRequest
 
 ANSWER = Answer(text="Yes.", finish_reason="stop", question="Is it open?")
 
@@ -60,3 +62,33 @@ def test_a_broken_suite_names_its_form(tmp_path: Path) -> None:
     file.write_text('{"id": "x"}')
     with pytest.raises(ConfigError, match="cannot be read"):
         load_choices(file)
+
+
+class Echoes:
+    """A policy under which a token is likely after a prompt that holds it; ids over 90 are likelier after prompt 2."""
+
+    def generate(self, *_: object, **__: object) -> list[object]:
+        raise AssertionError
+
+    def score(self, requests: Sequence[ScoreRequest], **_: object) -> list[tuple[float, ...]]:
+        return [
+            tuple(
+                -1.0 if token in request.prompt_ids else -5.0 if token < 90 or request.prompt_ids == (2,) else -50.0
+                for token in request.completion_ids
+            )
+            for request in requests
+        ]
+
+
+def test_what_most_answers_end_or_begin_with_says_nothing_about_the_question() -> None:
+    sign = (91, 92, 0)
+    answers = [(1, 7, *sign), (8, 2, *sign), (7, 8, *sign), (4, 9, 8), sign]
+    assert own_spans(answers) == [(0, 2), (0, 2), (0, 2), (0, 3), (0, 0)]
+    prompts = [(1,), (2,), (3,), (4,), (5,)]
+    assert on_topic(Echoes(), prompts, answers, 0) == [1.0, 1.0, 0.0, 1.0, 0.0]
+    assert own_spans([(91, 1, 5), (91, 2, 6), (91, 3, 7), (4,)]) == [(1, 3), (1, 3), (1, 3), (0, 1)]
+
+
+def test_one_answer_to_everything_is_off_topic() -> None:
+    assert on_topic(Echoes(), [(1,), (2,), (3,)], [(1, 2, 3, 0)] * 3, 0) == [0.0, 0.0, 0.0]
+    assert on_topic(Echoes(), [(1,)], [(1, 0)], 0) == []
