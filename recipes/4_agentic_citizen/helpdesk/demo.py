@@ -48,7 +48,7 @@ class Plan:
     settings: tuple[str, ...] = ()
 
 
-FULL = Plan(first_day=112, held_out=36)
+FULL = Plan(first_day=112, held_out=48)
 SHORT = Plan(
     first_day=28,
     held_out=6,
@@ -180,10 +180,10 @@ def _toml(plan: Plan) -> str:
 
 
 def split(plan: Plan) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
-    """The first day's messages (days 1-4), and held-out ones (days 5-6) from customers who had not written before."""
+    """The first day's messages (days 1-4), and held-out ones (day 7) from customers who had not written before."""
     rows: list[dict[str, Any]] = load("messages.jsonl")
     known = {row["customer"] for row in rows if row["day"] <= 4}
-    held = [row for row in rows if row["day"] >= 5 and row["customer"] not in known]
+    held = [row for row in rows if row["day"] == 7 and row["customer"] not in known]
     return [row for row in rows if row["day"] <= 4][: plan.first_day], held[: plan.held_out]
 
 
