@@ -180,7 +180,7 @@ def show(found: dict[str, Any], columns: Sequence[tuple[str, Callable[[dict[str,
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--home", type=Path, default=ROOT / ".practicum" / "demo")
-    parser.add_argument("--messages", type=int, default=40)
+    parser.add_argument("--messages", type=int, default=48)
     options = parser.parse_args()
     if not (options.home / "practicum.db").is_file():
         sys.exit(

@@ -78,7 +78,7 @@ def _sharing(
         ids_BT[row, : len(requests[index].completion_ids)] = torch.tensor(requests[index].completion_ids)
     logits_BTV = first.logits.repeat_interleave(size, dim=0)
     if width > 1:
-        cache = first.past_key_values
+        cache = first.cache
         cache.batch_repeat_interleave(size)
         positions = torch.arange(length, length + width - 1)[None].expand(len(order), -1)
         rest = model(input_ids=ids_BT[:, :-1], position_ids=positions, cache=cache, use_cache=True)
