@@ -1,7 +1,7 @@
 """The seam between the gateway and the providers' wire formats: what a dialect reads, and what it makes of an answer.
 
-A dialect is a module with the names in `Dialect`; `registry.py` lists them. It must not know ids of tokens, sessions or
-keys.
+A dialect is a module with the names in `Dialect`; `registry.py` lists them. It must not know tokenizers, sessions or
+keys: token ids that a caller sends pass through it unread.
 """
 
 from __future__ import annotations

@@ -149,11 +149,19 @@ def usage(prompt_tokens: int, completion_tokens: int) -> dict[str, int]:
     }
 
 
+def shown_logprob(value: float | None) -> float | None:
+    """An unknown logprob is null, and an impossible token has the API's own very small number."""
+    return None if value is None else value if math.isfinite(value) else _NO_LOGPROB
+
+
 def logprob_entry(token: TokenText) -> dict[str, Any]:
-    """One token's entry; an unknown logprob is null, and an impossible token has the API's own very small number."""
-    value = token.logprob
-    shown = None if value is None else value if math.isfinite(value) else _NO_LOGPROB
-    return {"token": token.text, "logprob": shown, "bytes": list(token.text.encode()), "top_logprobs": []}
+    """One token's entry."""
+    return {
+        "token": token.text,
+        "logprob": shown_logprob(token.logprob),
+        "bytes": list(token.text.encode()),
+        "top_logprobs": [],
+    }
 
 
 def tool_call_object(call: ToolCall) -> dict[str, Any]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from practicum.dialects import anthropic_messages, gemini, openai_chat, openai_responses
+from practicum.dialects import anthropic_messages, gemini, openai_chat, openai_completions, openai_responses
 from practicum.dialects.dialect import Dialect
 from practicum.dialects.request import ChatRequest
 from practicum.errors import RequestError
 
-_ALL: tuple[Dialect, ...] = (openai_chat, openai_responses, anthropic_messages, gemini)
+_ALL: tuple[Dialect, ...] = (openai_chat, openai_responses, openai_completions, anthropic_messages, gemini)
 DIALECTS: dict[str, Dialect] = {dialect.NAME: dialect for dialect in _ALL}
 
 

@@ -1,4 +1,4 @@
-"""What every dialect's request is translated to: canonical messages and tools, how to sample, how to answer.
+"""What every dialect's request is translated to: messages and tools or a raw prompt, how to sample, how to answer.
 
 It must not know any provider's field names.
 """
@@ -16,6 +16,8 @@ from practicum.types.tokens import SamplingParams
 class ChatRequest:
     """One request for one answer.
 
+    `messages` is the conversation. A raw completion has none: its `prompt` is the text, to be encoded as plain text
+    without the chat template, or the token ids themselves, whose range the dialect does not know.
     `max_tokens` is None where the caller left the length to the server; `params.max_tokens` is then meaningless.
     `parse_tools` is False where the caller forbade calls: the tools stay in the prompt, the answer is text.
     `parallel_tools` False means at most one call. A stream is events, or with `stream_array` one JSON array that grows.
@@ -23,7 +25,8 @@ class ChatRequest:
     """
 
     model: str
-    messages: tuple[Message, ...]
+    messages: tuple[Message, ...] = ()
+    prompt: str | tuple[int, ...] | None = None
     tools: tuple[ToolSpec, ...] = ()
     params: SamplingParams
     max_tokens: int | None = None

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from practicum.episodes.matching import canonical_message, prefix_hashes, tools_hash
+from practicum.episodes.matching import canonical_message, prefix_hashes, raw_prompt_hash, tools_hash
 from practicum.types.calls import CallKind, ModelCall
 from practicum.types.messages import Message, ToolSpec
 
@@ -28,6 +28,7 @@ ForkReason = Literal[
     "history_rewritten",
     "parent_incomplete",
     "template_cannot_extend",
+    "raw_prompt",
 ]
 FORK_MEANING: dict[ForkReason, str] = {
     "new_conversation": "nothing in the request was served before",
@@ -39,6 +40,7 @@ FORK_MEANING: dict[ForkReason, str] = {
     "history_rewritten": "the caller changed a message of its own that the session's last call had",
     "parent_incomplete": "the answer that the request continues did not reach the caller whole",
     "template_cannot_extend": "the chat template gives no tail behind a served answer",
+    "raw_prompt": "the prompt came as text or ids without messages, so it continues no conversation",
 }
 
 
@@ -104,6 +106,11 @@ def link(
     if clean or (earlier is not None and earlier.call.prompt_hash == prompt_hash):
         return Link(parent=parent, fork_reason=None if clean else _first_or_same(parent), prompt_hash=prompt_hash)
     return Link(parent=parent, fork_reason=fork_reason(messages, tools, earlier), prompt_hash=prompt_hash)
+
+
+def raw_link(prompt_ids: Sequence[int]) -> Link:
+    """The link of a prompt that is no conversation: it joins nothing, and repeats of it share their hash."""
+    return Link(parent=None, fork_reason="raw_prompt", prompt_hash=raw_prompt_hash(prompt_ids))
 
 
 def fork_reason(messages: Sequence[Message], tools: Sequence[ToolSpec], earlier: Earlier | None) -> ForkReason:

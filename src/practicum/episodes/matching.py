@@ -51,6 +51,11 @@ def extended_hash(state: str, message: Message) -> str:
     return _digest(state, canonical_message(message))
 
 
+def raw_prompt_hash(prompt_ids: Sequence[int]) -> str:
+    """Hash of a prompt that is no conversation; no conversation has the same."""
+    return _digest("raw prompt", list(prompt_ids))
+
+
 def canonical_message(message: Message) -> list[Any]:
     """What of a message reaches the tokens: role, text, and the names and parsed arguments of its calls."""
     calls = [[call.name, canonical_arguments(call.arguments)] for call in message.tool_calls]

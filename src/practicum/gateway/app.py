@@ -1,6 +1,6 @@
 """The application: routes, their errors, and the task that follows the live policy.
 
-    POST /v1/chat/completions  /v1/responses  /v1/messages[/count_tokens]
+    POST /v1/chat/completions  /v1/completions  /v1/responses  /v1/messages[/count_tokens]
     POST /v1beta/models/NAME:generateContent  :streamGenerateContent  :countTokens
     GET  /v1/models[/NAME]        the live name, its aliases, and each released version; /v1beta for Gemini's shape
     GET  /  /healthz  /readyz     probes; they need no key

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from practicum.dialects import anthropic_messages, gemini, openai_chat, openai_responses
+from practicum.dialects import anthropic_messages, gemini, openai_chat, openai_completions, openai_responses
 from practicum.dialects.dialect import Dialect
 
 # Paths below these roots are answered; a harness's base URL may or may not hold the version.
@@ -14,13 +14,15 @@ GEMINI_VERSIONS = ("/v1beta", "/v1alpha", "/v1", "")
 CHAT_PATHS: tuple[tuple[str, Dialect], ...] = (
     ("/chat/completions", openai_chat),
     ("/responses", openai_responses),
+    ("/completions", openai_completions),
     ("/messages", anthropic_messages),
 )
 
 _PATHS: tuple[tuple[re.Pattern[str], Dialect], ...] = (
     (re.compile(r"(/v1)?/messages(/|$)"), anthropic_messages),
     (re.compile(r"(/v1)?/responses(/|$)"), openai_responses),
-    (re.compile(r"(/v1)?/(chat|completions|embeddings)(/|$)"), openai_chat),
+    (re.compile(r"(/v1)?/completions(/|$)"), openai_completions),
+    (re.compile(r"(/v1)?/(chat|embeddings)(/|$)"), openai_chat),
     (re.compile(r"/v1(beta|alpha)/|(/v1)?/models/.+:[A-Za-z]*(Content|Tokens|Contents)$"), gemini),
 )
 _MODELS = re.compile(r"(/v1)?/models(/|$)")

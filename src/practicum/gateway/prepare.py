@@ -2,7 +2,8 @@
 
 Synchronous: it parses, renders and reads the store, so it runs on a thread and the event loop stays free.
 
-Invariant: where a parent is found, the prompt begins with the parent's served ids. It must not know ASGI.
+Invariants: where a parent is found, the prompt begins with the parent's served ids; ids that a caller sends are the
+prompt, unchanged. It must not know ASGI.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Protocol
 from practicum.dialects.dialect import Dialect
 from practicum.dialects.registry import recorded_request
 from practicum.dialects.request import ChatRequest
-from practicum.episodes.link import Earlier, Link, Parent, call_kind, find_parent, link
+from practicum.episodes.link import Earlier, Link, Parent, call_kind, find_parent, link, raw_link
 from practicum.errors import ContextOverflow, RequestError
 from practicum.gateway.model_names import ModelNames
 from practicum.gateway.sessions import Session, SessionOwners, inferred_session, named_session
@@ -141,6 +142,9 @@ class Preparer:
         return request, self._names.resolve(request.model, self._policies.list())
 
     def _ids(self, request: ChatRequest, parent: Parent | None, earlier: Earlier | None) -> tuple[Link, Sequence[int]]:
+        if request.prompt is not None:
+            ids = self._raw_ids(request.prompt)
+            return raw_link(ids), ids
         joined = link(request.messages, request.tools, parent, earlier)
         if parent is None:
             return joined, self._renderer.render(request.messages, request.tools)
@@ -154,6 +158,23 @@ class Preparer:
             forked = Link(parent=None, fork_reason="template_cannot_extend", prompt_hash=joined.prompt_hash)
             return forked, self._renderer.render(request.messages, request.tools)
         return joined, [*served, *tail]
+
+    def _raw_ids(self, prompt: str | tuple[int, ...]) -> Sequence[int]:
+        """A raw prompt's ids: text as plain text, ids as they are. Raises RequestError naming an id that is none."""
+        tokenizer = self._renderer.tokenizer
+        ids = tokenizer.encode_plain(prompt) if isinstance(prompt, str) else prompt
+        if not ids:
+            raise RequestError("`prompt` is empty: the model needs at least one token to begin from.", param="prompt")
+        if not isinstance(prompt, str):
+            size = tokenizer.vocab_size
+            wrong = next((index for index, token in enumerate(ids) if not 0 <= token < size), None)
+            if wrong is not None:
+                raise RequestError(
+                    f"`prompt.{wrong}`: this model's token ids are 0 to {size - 1}.",
+                    param=f"prompt.{wrong}",
+                    code="invalid_token_id",
+                )
+        return ids
 
     def _room(self, prompt_tokens: int) -> int:
         room = self._context_length - prompt_tokens

@@ -30,6 +30,10 @@ class ChatTokenizer(Tokenizer, Protocol):
     """A tokenizer that can also encode the text of a special token as ordinary text."""
 
     @property
+    def vocab_size(self) -> int:
+        """Number of ids, added tokens included."""
+
+    @property
     def specials(self) -> frozenset[str]:
         """Texts of the control tokens that `encode` recognises."""
 

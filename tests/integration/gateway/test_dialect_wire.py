@@ -21,6 +21,7 @@ PINGS = ('event: ping\ndata: {"type":"ping"}', ": waiting for the next token")
 HI = [{"role": "user", "content": "Hi"}]
 STREAMS = {
     "/v1/messages": {"model": "practicum", "max_tokens": 99, "messages": HI, "stream": True},
+    "/v1/completions": {"model": "practicum", "max_tokens": 99, "prompt": "Hi", "stream": True},
     "/v1/responses": {"model": "practicum", "input": "Hi", "stream": True},
     "/v1beta/models/practicum:streamGenerateContent?alt=sse": {"contents": [{"parts": [{"text": "Hi"}]}]},
     "/v1beta/models/practicum:streamGenerateContent": {"contents": [{"parts": [{"text": "Hi"}]}]},
@@ -42,8 +43,9 @@ def test_w15_bytes_leave_as_tokens_are_sampled_and_silence_is_bridged(start: STA
 
 
 def ways(http: Any) -> Iterator[tuple[str, Callable[[bytes], Any]]]:
-    for path in ("/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens",
-                 "/v1beta/models/practicum:generateContent", "/v1beta/models/practicum:streamGenerateContent",
+    for path in ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages",
+                 "/v1/messages/count_tokens", "/v1beta/models/practicum:generateContent",
+                 "/v1beta/models/practicum:streamGenerateContent",
                  "/v1beta/models/practicum:countTokens"):  # fmt: skip
         yield path, lambda raw, path=path: http.post(path, content=raw)
 
@@ -63,6 +65,7 @@ def test_bad_bytes_are_4xx_everywhere_and_in_the_providers_shape(up: Any) -> Non
 WHERE = {
     "openai_chat": "/v1/chat/completions",
     "openai_responses": "/v1/responses",
+    "openai_completions": "/v1/completions",
     "anthropic_messages": "/v1/messages",
     "gemini": "/v1beta/models/practicum:generateContent",
 }

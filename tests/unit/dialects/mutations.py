@@ -36,6 +36,13 @@ BODIES: dict[str, dict[str, Any]] = {
         "text": {"format": {"type": "text"}},
         "max_output_tokens": 3,
     },
+    "openai_completions": {
+        "model": "practicum",
+        "prompt": [1, 2, 3],
+        "stop": ["END"],
+        "stream_options": {"include_usage": True},
+        "max_tokens": 3,
+    },
     "anthropic_messages": {
         "model": "practicum",
         "max_tokens": 3,

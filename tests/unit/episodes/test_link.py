@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import pytest
 from conversation import call, said, user
 
-from practicum.episodes.link import FORK_MEANING, Earlier, ForkReason, call_kind, find_parent, link
+from practicum.episodes.link import FORK_MEANING, Earlier, ForkReason, call_kind, find_parent, link, raw_link
+from practicum.episodes.matching import prefix_hashes
 from practicum.types.calls import CallKind, CallStatus, ModelCall
 from practicum.types.messages import Message, ToolSpec
 
@@ -93,6 +94,13 @@ def test_an_answer_that_broke_off_forks_what_goes_on_from_it() -> None:
     broken = call("x", [user("a")], status="aborted")
     earlier = Earlier(call=broken, messages=(user("a"),), tools=())
     assert link([user("a"), said("half an ans"), user("b")], (), None, earlier).fork_reason == "parent_incomplete"
+
+
+def test_a_raw_prompt_joins_nothing_and_its_hash_is_no_conversations() -> None:
+    joined = raw_link([1, 2])
+    assert (joined.parent, joined.fork_reason) == (None, "raw_prompt")
+    assert joined.prompt_hash == raw_link((1, 2)).prompt_hash != raw_link([1, 2, 3]).prompt_hash
+    assert joined.prompt_hash not in prefix_hashes([user("a")], ())
 
 
 def test_every_reason_is_explained() -> None:
