@@ -14,7 +14,8 @@ from dataclasses import asdict, dataclass
 
 from practicum.config import CurationConfig
 from practicum.curation.screen import injection_reason, normalised, quoted_share
-from practicum.errors import UsageError
+from practicum.dialects.registry import recorded_request
+from practicum.errors import RequestError, UsageError
 from practicum.types.calls import ModelCall
 from practicum.types.feedback import Feedback
 from practicum.types.manifests import Entry, EntryUse, Exclusion, Manifest, Split
@@ -118,6 +119,19 @@ def _screen_reason(item: _Item, settings: CurationConfig) -> str | None:
         return f"{words} words; comments of {settings.min_comment_words} to {settings.max_comment_words} are read"
     if use == "hindsight" and quoted_share(text, item.call.text) > settings.max_quoted_share:
         return "mostly quotes the answer"
+    return _no_place_for_comments(item.call) if use == "hindsight" else None
+
+
+def _no_place_for_comments(call: ModelCall) -> str | None:
+    """Why no comment can be put into this call's prompt, or None: a teacher reads it in the last user message."""
+    try:
+        request = recorded_request(call.dialect, call.request)
+    except RequestError:
+        return "its call's request cannot be read back by this release"
+    if request.prompt is not None:
+        return "its call is a raw completion without a user message to put a comment into; correct the answer instead"
+    if not any(message.role == "user" for message in request.messages):
+        return "its call has no user message to put a comment into; correct the answer instead"
     return None
 
 

@@ -31,16 +31,21 @@ class PromptBook:
         return self.renderer.stop_ids
 
     def question(self, call: ModelCall) -> str:
-        """The last user message of a call."""
-        messages = self._request(call).messages
-        return next((m.content for m in reversed(messages) if m.role == "user"), "")
+        """The last user message of a call; of a raw completion, its whole prompt as text."""
+        request = self._request(call)
+        if request.prompt is not None:
+            return self.renderer.tokenizer.decode(call.prompt_ids)
+        return next((m.content for m in reversed(request.messages) if m.role == "user"), "")
 
     def params(self, call: ModelCall) -> SamplingParams:
         """The sampling settings of a call, with the number of tokens it could take."""
         return self._request(call).params
 
     def hindsight_ids(self, call: ModelCall, comments: Sequence[str]) -> tuple[int, ...]:
-        """The call's prompt, re-rendered with the comments in its last user message."""
+        """The call's prompt, re-rendered with the comments in its last user message.
+
+        Raises ValueError for a call without one, which curation leaves out.
+        """
         request = self._request(call)
         messages = with_hindsight(request.messages, comments)
         return tuple(self.renderer.render(messages, request.tools))

@@ -24,7 +24,7 @@ def call(n: int, **changes: object) -> ModelCall:
         created_at=float(n),
         policy_version=0,
         model="practicum",
-        request={"messages": [{"role": "user", "content": f"question {n}"}]},
+        request={"model": "practicum", "messages": [{"role": "user", "content": f"question {n}"}]},
         text=f"a long answer number {n} that goes on",
         finish_reason="stop",
         prompt_ids=(1, 2),
@@ -115,6 +115,31 @@ def test_what_does_not_train_has_a_reason(changed: dict[str, object], reason: st
     manifest = curate(calls, given, SETTINGS)
     assert reason in reasons(manifest)["fb_odd"]
     assert all("fb_odd" not in e.feedback_ids for e in manifest.entries)
+
+
+RAW = {"dialect": "openai_completions", "request": {"model": "practicum", "prompt": [1, 2]}}
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        (RAW, "raw completion without a user message"),
+        ({"request": {"model": "practicum", "messages": [{"role": "system", "content": "x"}]}}, "no user message"),
+        ({"dialect": "telex"}, "cannot be read back"),
+    ],
+)
+def test_a_comment_needs_a_user_message_to_stand_in(changed: dict[str, object], reason: str) -> None:
+    calls = [call(0, **changed)] + [call(n) for n in range(1, 9)]
+    manifest = curate(calls, [item(n) for n in range(9)], SETTINGS)
+    assert reason in reasons(manifest)["fb_000_comment"]
+    assert all(e.call_id != "call_000" for e in manifest.entries)
+
+
+def test_corrections_and_thumbs_of_a_raw_completion_train() -> None:
+    calls = [call(0, **RAW)] + [call(n) for n in range(1, 9)]
+    given = [item(0, "correction", "better"), item(0, "thumb", "up"), *(item(n) for n in range(1, 9))]
+    manifest = curate(calls, given, SETTINGS)
+    assert {e.use for e in manifest.entries if e.call_id == "call_000"} == {"clone", "polarity"}
 
 
 def test_a_call_that_does_not_train_takes_its_feedback_with_it() -> None:
