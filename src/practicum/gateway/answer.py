@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from practicum.dialects.request import ChatRequest
 from practicum.gateway.stops import StopMatcher
-from practicum.renderers import ToolCallParser
+from practicum.renderers import Renderer
 from practicum.types.calls import ModelCall
-from practicum.types.messages import Message, ToolCall
+from practicum.types.messages import Message, Piece, Thought, ToolCall
 from practicum.types.tokens import FinishReason
 
 
@@ -18,22 +18,26 @@ class AnswerText:
     Args:
         request: what was asked: stop strings, tools on offer, and whether several calls are wanted.
         call_id: names the tool calls.
+        renderer: knows how the model writes calls and reasoning.
     """
 
-    def __init__(self, request: ChatRequest, call_id: str) -> None:
+    def __init__(self, request: ChatRequest, call_id: str, renderer: Renderer) -> None:
         self.text = ""
         self._content = ""
+        self._reasoning = ""
         self._calls: list[ToolCall] = []
         self._one_call = not request.parallel_tools
         self._stops = StopMatcher(request.params.stop)
         names = [tool.name for tool in request.tools] if request.parse_tools else []
         suffix = call_id.rpartition("_")[2]
-        self._parser = ToolCallParser(names, lambda index: f"call_{suffix}_{index}") if names else None
+        self._parser = renderer.parser(names, lambda index: f"call_{suffix}_{index}")
 
     @property
     def message(self) -> Message:
         """The assistant message, as the caller will replay it."""
-        return Message(role="assistant", content=self._content, tool_calls=tuple(self._calls))
+        return Message(
+            role="assistant", content=self._content, tool_calls=tuple(self._calls), reasoning=self._reasoning
+        )
 
     @property
     def stop(self) -> str | None:
@@ -45,41 +49,43 @@ class AnswerText:
         """Whether nothing that is sampled from here on could reach the caller."""
         return self._stops.hit or (self._one_call and bool(self._calls))
 
-    def feed(self, text: str) -> list[str | ToolCall]:
+    def feed(self, text: str) -> list[Piece]:
         """Pieces that have become certain with `text`."""
         self.text += text
         return self._parse(self._stops.feed(text))
 
-    def finish(self) -> list[str | ToolCall]:
+    def finish(self) -> list[Piece]:
         """The last pieces."""
         pieces = self._parse(self._stops.finish())
-        return pieces + (self._kept(self._parser.finish()) if self._parser is not None else [])
+        return pieces + self._kept(self._parser.finish())
 
     def finish_reason(self, sampled: FinishReason | None) -> FinishReason:
         """The reason as the caller sees it, given the sampler's (None where the gateway ended the sampling)."""
         reason = "stop" if sampled is None or self.enough else sampled
         return "tool_calls" if reason == "stop" and self._calls else reason
 
-    def _parse(self, text: str) -> list[str | ToolCall]:
+    def _parse(self, text: str) -> list[Piece]:
         if not text:
             return []
-        return self._kept([text] if self._parser is None else self._parser.feed(text))
+        return self._kept(self._parser.feed(text))
 
-    def _kept(self, pieces: Sequence[str | ToolCall]) -> list[str | ToolCall]:
-        kept: list[str | ToolCall] = []
+    def _kept(self, pieces: Sequence[Piece]) -> list[Piece]:
+        kept: list[Piece] = []
         for piece in pieces:
             if self._one_call and self._calls:
                 break
             kept.append(piece)
             if isinstance(piece, str):
                 self._content += piece
+            elif isinstance(piece, Thought):
+                self._reasoning += piece.text
             else:
                 self._calls.append(piece)
         return kept
 
 
-def recorded_answer(call: ModelCall, request: ChatRequest) -> tuple[AnswerText, list[str | ToolCall]]:
+def recorded_answer(call: ModelCall, request: ChatRequest, renderer: Renderer) -> tuple[AnswerText, list[Piece]]:
     """The answer of a call on record, and its pieces."""
-    answer = AnswerText(request, call.call_id)
+    answer = AnswerText(request, call.call_id, renderer)
     pieces = answer.feed(call.text)
     return answer, pieces + answer.finish()

@@ -130,7 +130,7 @@ class ChatResponse(Response):
     async def _answer(self) -> None:
         parts, prepared = self._parts, self._prepared
         recording = await parts.recorder.begin(self._call)
-        answer = AnswerText(prepared.request, self._call.call_id)
+        answer = AnswerText(prepared.request, self._call.call_id, parts.renderer)
         generation = Generation(
             parts.sampler,
             parts.renderer.tokenizer,
@@ -194,6 +194,7 @@ class ReplayResponse(Response):
 
     def __init__(self, parts: ChatParts, prepared: Prepared, call: ModelCall) -> None:
         super().__init__(status_code=200)
+        self._renderer = parts.renderer
         self._prepared = prepared
         self._call = call
         self._sink = _sink(parts, prepared, call, (b"x-practicum-replayed", b"true"))
@@ -201,7 +202,7 @@ class ReplayResponse(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it."""
         self._sink.send = send
-        answer, pieces = recorded_answer(self._call, self._prepared.request)
+        answer, pieces = recorded_answer(self._call, self._prepared.request, self._renderer)
         for piece in pieces:
             await self._sink.piece(piece, ())
         end = Ending(

@@ -19,7 +19,7 @@ from practicum.errors import EngineError
 from practicum.gateway.answer import AnswerText
 from practicum.gateway.engine_watch import EngineWatch
 from practicum.renderers import ChatTokenizer, IncrementalDecoder
-from practicum.types.messages import ToolCall
+from practicum.types.messages import Piece
 from practicum.types.seams import Sampler
 from practicum.types.tokens import FinishReason, SampleRequest, TokenChunk, TokenText
 
@@ -29,7 +29,7 @@ _BUFFERED_CHUNKS = 64
 class Sink(Protocol):
     """Where the pieces of an answer go."""
 
-    async def piece(self, piece: str | ToolCall, tokens: Sequence[TokenText]) -> None:
+    async def piece(self, piece: Piece, tokens: Sequence[TokenText]) -> None:
         """A piece of text or a call, with the tokens sampled since the last piece."""
 
     async def idle(self) -> None:
@@ -143,7 +143,7 @@ class Generation:
             self.tokens.extend(TokenText(text=self._tokenizer.decode([token]), logprob=value) for token, value in pairs)
         return self._decoder.feed([token for token in chunk.ids if token not in self._sample.stop_ids])
 
-    async def _hand_out(self, pieces: Sequence[str | ToolCall], sink: Sink) -> None:
+    async def _hand_out(self, pieces: Sequence[Piece], sink: Sink) -> None:
         for piece in pieces:
             tokens, self.tokens = self.tokens, []
             await sink.piece(piece, tokens)

@@ -13,7 +13,7 @@ from starlette.types import Send
 
 from practicum.dialects.dialect import Answer, Ending
 from practicum.errors import PracticumError
-from practicum.types.messages import Message, ToolCall
+from practicum.types.messages import Message, Piece, Thought
 from practicum.types.tokens import TokenText
 
 
@@ -56,11 +56,17 @@ class _Sink:
 class StreamSink(_Sink):
     """A stream. Its first bytes leave with the first piece or the first silence."""
 
-    async def piece(self, piece: str | ToolCall, tokens: Sequence[TokenText]) -> None:
+    async def piece(self, piece: Piece, tokens: Sequence[TokenText]) -> None:
         """Send a piece."""
         await self._begin()
-        made = self._answer.text(piece, tokens) if isinstance(piece, str) else self._answer.tool_call(piece, tokens)
-        await self._body(made, more=True)
+        if isinstance(piece, str):
+            made = self._answer.text(piece, tokens)
+        elif isinstance(piece, Thought):
+            made = self._answer.thought(piece.text, tokens)
+        else:
+            made = self._answer.tool_call(piece, tokens)
+        if made:
+            await self._body(made, more=True)
 
     async def idle(self) -> None:
         """Send what clients skip."""
@@ -88,7 +94,7 @@ class BodySink(_Sink):
 
     _tokens: tuple[TokenText, ...] = ()
 
-    async def piece(self, piece: str | ToolCall, tokens: Sequence[TokenText]) -> None:
+    async def piece(self, piece: Piece, tokens: Sequence[TokenText]) -> None:
         """Keep the tokens; the message holds the rest."""
         self._tokens += tuple(tokens)
 

@@ -16,13 +16,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 from practicum.errors import ConfigError, RequestError
+from practicum.renderers.parsing import AnswerParser, PlainParser
 from practicum.renderers.template_engine import ChatTemplate
 from practicum.renderers.tokenizer import ChatTokenizer, without_surrogates
+from practicum.renderers.tool_calls import ToolCallParser
 from practicum.types.messages import Message, ToolCall, ToolSpec
 
 CHATML = (
@@ -120,6 +122,15 @@ class Renderer:
         if stop_id is not None:
             closing = closing.removeprefix(self.tokenizer.decode([stop_id]))
         return self._encode(closing)
+
+    def parser(self, names: Collection[str], call_id: Callable[[int], str]) -> AnswerParser:
+        """A parser for one answer.
+
+        Args:
+            names: functions that may be called; a call of another one is content.
+            call_id: gives the id of the n-th call of the answer.
+        """
+        return ToolCallParser(names, call_id) if names else PlainParser()
 
     def _text(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> str:
         if self.native_tools:

@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Callable, Collection
 
-from practicum.types.messages import ToolCall
+from practicum.types.messages import Piece, ToolCall
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 _SPACE = " \t\r\n"
@@ -37,20 +37,20 @@ class ToolCallParser:
         self._calls = 0
         self._after_call = False
 
-    def feed(self, text: str) -> list[str | ToolCall]:
+    def feed(self, text: str) -> list[Piece]:
         """Pieces that have become certain with `text`."""
         self._pending += text
-        out: list[str | ToolCall] = []
+        out: list[Piece] = []
         while self._advance(out):
             pass
         return _joined(out)
 
-    def finish(self) -> list[str | ToolCall]:
+    def finish(self) -> list[Piece]:
         """The rest: an open block is text; white space behind the last call belongs to the markup."""
         rest, self._pending = self._pending, ""
         return [] if not rest or (self._after_call and not rest.strip(_SPACE)) else [rest]
 
-    def _advance(self, out: list[str | ToolCall]) -> bool:
+    def _advance(self, out: list[Piece]) -> bool:
         """Take one step over the pending text; False when it needs more."""
         start = self._pending.find(OPEN)
         if start < 0:
@@ -81,7 +81,7 @@ class ToolCallParser:
             at = self._pending.find(CLOSE, at + len(CLOSE))
         return -1
 
-    def _emit(self, out: list[str | ToolCall], length: int) -> None:
+    def _emit(self, out: list[Piece], length: int) -> None:
         if length > 0:
             out.append(self._pending[:length])
             self._pending = self._pending[length:]
@@ -147,8 +147,8 @@ def _held_length(text: str) -> int:
     return length + len(body) - len(body.rstrip(_SPACE))
 
 
-def _joined(pieces: list[str | ToolCall]) -> list[str | ToolCall]:
-    out: list[str | ToolCall] = []
+def _joined(pieces: list[Piece]) -> list[Piece]:
+    out: list[Piece] = []
     for piece in pieces:
         last = out[-1] if out else None
         if isinstance(piece, str) and isinstance(last, str):

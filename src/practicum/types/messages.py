@@ -40,3 +40,14 @@ class Message:
     tool_call_id: str | None = None
     name: str | None = None
     reasoning: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thought:
+    """A piece of an answer's reasoning."""
+
+    text: str
+
+
+# What an answer is made of, in the order in which it is sampled: text for the caller, reasoning, whole tool calls.
+Piece = str | Thought | ToolCall

@@ -1,0 +1,1 @@
+"""Isolated execution for harnesses, tools and graders."""
