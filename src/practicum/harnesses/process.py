@@ -127,18 +127,26 @@ class ProcessHarness(ABC):
         self, job: HarnessJob, sandbox: Sandbox, command: Sequence[str], env: Mapping[str, str]
     ) -> HarnessEnd:
         exited = await sandbox.run(command, env=env, stdin=self.stdin(job), timeout_s=job.timeout_s)
-        error = None
-        if exited.timed_out:
-            error = f"{self.name} did not end within {job.timeout_s or 0:g} s"
-        elif exited.exit_code != 0:
-            error = f"{self.name} ended with status {exited.exit_code}"
+        error, output = self._error(job, exited), ""
+        if not exited.timed_out:
+            try:
+                output = await self.answer(job, exited, sandbox)
+            except UsageError as wrong:
+                error = error or f"the answer cannot be read: {wrong.message}"
         return HarnessEnd(
             exit_code=exited.exit_code,
             timed_out=exited.timed_out,
-            output="" if exited.timed_out else await self.answer(job, exited, sandbox),
+            output=output,
             log=f"{exited.stdout}\n{exited.stderr}".strip()[-_LOG_CHARS:],
             error=error,
         )
+
+    def _error(self, job: HarnessJob, exited: Exited) -> str | None:
+        if exited.timed_out:
+            return f"{self.name} did not end within {job.timeout_s or 0:g} s"
+        if exited.over is not None:
+            return f"{self.name} was ended: it went over the sandbox's limit on {exited.over}"
+        return None if exited.exit_code == 0 else f"{self.name} ended with status {exited.exit_code}"
 
 
 def options(job: HarnessJob, kind: type[O]) -> O:
