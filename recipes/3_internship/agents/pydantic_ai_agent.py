@@ -1,7 +1,7 @@
 """A small agent over Pydantic AI: one tool, a shell. It knows nothing of Practicum.
 
-Address and key come from the environment, as the framework reads them. Messages are kept in a file, so that a later turn
-goes on with the conversation.
+Address and key come from the environment, as the framework reads them. Messages are kept in a file, so that a later
+turn goes on with the conversation.
 """
 
 import os

@@ -5,7 +5,9 @@ streams that turn token by token. The policy is deterministic, so each of its to
 0.0 is true here. Versions differ only in what they are called, and in what a policy function makes of the number.
 
 `scripted` calls one of the request's own tools, then answers in words. `scripted:write:PATH=TEXT` writes a file with
-them. `scripted:FILE` plays a list of steps, chosen by how many assistant turns the prompt has. It must not import torch.
+them. `scripted:FILE` plays a list of steps, chosen by how many assistant turns the prompt has.
+
+It must not import torch.
 """
 
 from __future__ import annotations
@@ -193,8 +195,8 @@ def use_own_tools(turn: Turn) -> Step:
 def write_file(path: str, text: str) -> Policy:
     """Write `text` and a line end to a file with the request's own shell or write tool, then say so.
 
-    Without such a tool (a side call for a title, for one) the answer is one line. Where the conversation names a command
-    that ends the task, that is run last.
+    Without such a tool (a side call for a title, for one) the answer is one line. Where the conversation names a
+    command that ends the task, that is run last.
     """
 
     def policy(turn: Turn) -> Step:
