@@ -97,7 +97,9 @@ class BubblewrapSandbox(FolderSandbox):
         """Put a fresh folder at an absolute path; what the sandbox had there is covered, and never read again."""
         inside = posixpath.normpath(folder)
         if not inside.startswith("/") or inside == "/" or inside.split("/")[1] in ("proc", "dev", "sys"):
-            raise UsageError(f"No folder can be placed at {folder[:200]!r}.", hint="Give an absolute path such as /tests.")
+            raise UsageError(
+                f"No folder can be placed at {folder[:200]!r}.", hint="Give an absolute path such as /tests."
+            )
         root = self.folder.path / f"placed-{os.urandom(6).hex()}"
         await asyncio.to_thread(_fill, root, files)
         for other in [one for one in self.roots if one == inside or one.startswith(inside + "/")]:
@@ -147,7 +149,8 @@ class BubblewrapProvider:
         bwrap = shutil.which(self._bwrap)
         if bwrap is None:
             raise SandboxError(
-                "bubblewrap is not installed.", hint="Install it (`apt-get install bubblewrap`), or use `local` sandboxes."
+                "bubblewrap is not installed.",
+                hint="Install it (`apt-get install bubblewrap`), or use `local` sandboxes.",
             )
         async with self._folders.made() as folder:
             sandbox = BubblewrapSandbox(folder, spec, bwrap, self._view)

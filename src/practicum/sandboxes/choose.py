@@ -38,7 +38,8 @@ def provider(
     }
     if name not in kinds:
         raise ConfigError(
-            f"There is no kind of sandbox {name!r}.", hint=f"There are: {', '.join(kinds)}, inspect:docker, inspect:k8s, …"
+            f"There is no kind of sandbox {name!r}.",
+            hint=f"There are: {', '.join(kinds)}, inspect:docker, inspect:k8s, …",
         )
     return kinds[name]()
 

@@ -112,7 +112,9 @@ class InspectSandbox:
         """Put a fresh folder at an absolute path."""
         inside = posixpath.normpath(folder)
         if not inside.startswith("/") or inside == "/" or self._workdir.startswith(inside):
-            raise UsageError(f"No folder can be placed at {folder[:200]!r}.", hint="Give an absolute path such as /tests.")
+            raise UsageError(
+                f"No folder can be placed at {folder[:200]!r}.", hint="Give an absolute path such as /tests."
+            )
         await self._must(["rm", "-rf", "--", inside])
         await self._must(["mkdir", "-p", "--", inside])
         self._placed.add(inside)

@@ -44,7 +44,13 @@ class Job:
     def line(self) -> bytes:
         """The job as the keeper reads it."""
         limits = asdict(self.limits)
-        wire = {"command": list(self.command), "env": dict(self.env), "cwd": self.cwd, "fds": self.fds, "limits": limits}
+        wire = {
+            "command": list(self.command),
+            "env": dict(self.env),
+            "cwd": self.cwd,
+            "fds": self.fds,
+            "limits": limits,
+        }
         return json.dumps(wire).encode() + b"\n"
 
 
