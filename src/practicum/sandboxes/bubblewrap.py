@@ -114,7 +114,11 @@ class BubblewrapSandbox(FolderSandbox):
         out = ["--unshare-all", "--unshare-user", "--die-with-parent", "--cap-drop", "ALL", "--hostname", "sandbox"]
         for entry in sorted(os.scandir("/"), key=lambda one: one.name):
             if entry.name not in _FRESH:
-                out += ["--symlink", os.readlink(entry.path), entry.path] if entry.is_symlink() else _seen(entry.path)
+                out += (
+                    ["--symlink", str(Path(entry.path).readlink()), entry.path]
+                    if entry.is_symlink()
+                    else _seen(entry.path)
+                )
         out += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/run", "--bind", str(at / "tmp"), "/tmp"]
         out += ["--tmpfs", "/var/tmp"] if Path("/var/tmp").is_dir() else []
         for path in (at.parent, *self._view.hide):

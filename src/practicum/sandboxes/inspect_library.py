@@ -111,7 +111,7 @@ class InspectSandbox:
     async def place(self, folder: str, files: Mapping[str, str | bytes]) -> None:
         """Put a fresh folder at an absolute path."""
         inside = posixpath.normpath(folder)
-        if not inside.startswith("/") or inside == "/" or self._workdir.startswith(inside):
+        if not inside.startswith("/") or inside == "/" or (self._workdir + "/").startswith(inside + "/"):
             raise UsageError(
                 f"No folder can be placed at {folder[:200]!r}.", hint="Give an absolute path such as /tests."
             )

@@ -84,7 +84,7 @@ def _start(job: dict[str, Any]) -> subprocess.Popen[bytes]:
         cwd=job["cwd"],
         pass_fds=job["fds"],
         start_new_session=True,
-        preexec_fn=limit,  # noqa: PLW1509  (this process has one thread)
+        preexec_fn=limit,  # this process has one thread
     )
 
 
@@ -92,7 +92,7 @@ def _watch(pid: int, limits: dict[str, Any], control: socket.socket, wake: int) 
     """Wait until the command ends, the socket closes, or the tree is over one of its limits."""
     watched = any(limits[name] is not None for name in ("cpu_s", "memory_bytes", "processes"))
     while True:
-        ready, _, _ = select.select([control, wake], [], [], _LOOK_EVERY_S if watched else None)
+        ready, _, _ = select.select([control.fileno(), wake], [], [], _LOOK_EVERY_S if watched else None)
         if wake in ready:
             with contextlib.suppress(BlockingIOError):
                 while os.read(wake, 4096):
@@ -100,7 +100,7 @@ def _watch(pid: int, limits: dict[str, Any], control: socket.socket, wake: int) 
         code = _reap(pid)
         if code is not None:
             return {"exit": code, "over": None}
-        if control in ready:  # nothing is ever sent after the job: this is its end
+        if control.fileno() in ready:  # nothing is ever sent after the job: this is its end
             return {"exit": None, "over": None}
         over = _over(limits) if watched else None
         if over:

@@ -37,8 +37,8 @@ class Job:
     command: Sequence[str]
     env: Mapping[str, str]
     cwd: str
+    limits: Limits
     stdin: str = ""
-    limits: Limits = Limits()
     fds: tuple[int, ...] = ()
 
     def line(self) -> bytes:
