@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS)
 DEMO_ARGS ?=
 
-.PHONY: demo test test-slow check docs bench lock clean
+.PHONY: demo test test-slow test-harnesses matrix check docs bench lock clean
 
 demo: $(VENV)/.demo
 	$(BIN)/practicum demo $(DEMO_ARGS)
@@ -19,6 +19,13 @@ test: $(VENV)/.test
 
 test-slow: $(VENV)/.test
 	$(BIN)/python -m pytest -m slow
+
+# Real agent harnesses, installed from their registries below .practicum/harnesses, do a task against a served gateway.
+test-harnesses: $(VENV)/.test
+	$(BIN)/python -m tests.matrix --ci
+
+matrix: $(VENV)/.test
+	$(BIN)/python -m tests.matrix --json results/matrix.json
 
 check: $(VENV)/.check
 	$(BIN)/ruff check .

@@ -27,9 +27,10 @@ from typing import Any
 from practicum.errors import PracticumError
 from practicum.harnesses.harness import Endpoint, HarnessJob
 from practicum.harnesses.registry import harness
+from practicum.sandboxes.local import LocalProvider
+from practicum.sandboxes.sandbox import SandboxSpec
 from practicum.store import open_store
 from practicum.store.store import Store
-from tests.local_sandbox import local_sandbox
 from tests.matrix.cases import CASES, Case
 from tests.matrix.installs import Installs
 from tests.matrix.report import session_report
@@ -98,12 +99,15 @@ async def run_case(case: Case, installs: Installs, gateway: Gateway) -> dict[str
     """Install, run both turns, and say what became of it."""
     rollout_id = "matrix-" + "".join(letter for letter in case.name if letter.isalnum())
     row: dict[str, Any] = {"name": case.name, "adapter": case.adapter, "wire": case.wire, "packages": case.packages}
-    path = installs.path(case)
+    try:
+        path = installs.path(case)
+    except RuntimeError as error:
+        return row | {"seconds": [], "faults": [str(error)]} | session_report([])
     env = {"PATH": ":".join(map(str, [*path, os.environ["PATH"]])), **case.env}
     endpoint = Endpoint(base_url=f"{gateway.url}/s/{rollout_id}", api_key=gateway.key, model="practicum")
     faults: list[str] = []
-    seconds, ends = [], []
-    async with local_sandbox() as sandbox:
+    seconds, ends, written = [], [], []
+    async with LocalProvider().open(SandboxSpec(gateway=gateway.url)) as sandbox:
         adapter = harness(case.adapter)
         for turn, instruction in enumerate(INSTRUCTIONS):
             (Path(sandbox.workdir) / "hello.txt").unlink(missing_ok=True)
@@ -118,11 +122,12 @@ async def run_case(case: Case, installs: Installs, gateway: Gateway) -> dict[str
                 faults.append(f"turn {turn}: {error}")
                 break
             seconds.append(round(time.monotonic() - begun, 1))
-            if await _written(sandbox) != "hi\n":
+            written.append(await _written(sandbox) == "hi\n")
+            if not written[-1]:
                 faults.append(f"turn {turn}: hello.txt was not written. {ends[-1].log[-1500:]}")
             if ends[-1].error:
                 faults.append(f"turn {turn}: {ends[-1].error}. {ends[-1].log[-1500:]}")
-    row |= {"seconds": seconds, "file_written": not faults, "answers": [end.output[:200] for end in ends]}
+    row |= {"seconds": seconds, "file_written": written, "answers": [end.output[:200] for end in ends]}
     figures = session_report(gateway.store.calls(session_id=rollout_id))
     return row | figures | {"faults": faults + wrong(case, figures)}
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.matrix.cases import NODE, Case
 
-_NPM = ("npm", "install", "--no-audit", "--no-fund", "--loglevel=error", "--save-exact")
+_NPM = ("install", "--no-audit", "--no-fund", "--loglevel=error", "--save-exact")
 
 
 class Installs:
@@ -37,7 +37,9 @@ class Installs:
     def _npm(self, packages: tuple[str, ...], node: Path) -> Path:
         def install(folder: Path) -> None:
             (folder / "package.json").write_text('{"private": true}')
-            _run(["env", f"PATH={node}:{os.environ['PATH']}", *_NPM, "--prefix", str(folder), *packages])
+            npm = node.parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"  # the wheel's own `npm` is broken
+            path = f"PATH={node}:{os.environ['PATH']}"  # of what packages run when they are installed
+            _run(["env", path, "node", str(npm), *_NPM, "--prefix", str(folder), *packages])
 
         return self._folder(packages, install)
 

@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 from tests.integration.gateway.conftest import Running, start
-from tests.local_sandbox import local_sandbox
 from tests.matrix.report import session_report
 
 from practicum.engines.scripted import ScriptedSampler
 from practicum.harnesses.harness import Endpoint, HarnessJob
 from practicum.harnesses.registry import harness
+from practicum.sandboxes.local import LocalProvider
+from practicum.sandboxes.sandbox import SandboxSpec
 
 __all__ = ["start"]
+SANDBOXES = LocalProvider()
 ROOT = str(Path(__file__).parents[3])
 OPTIONS: dict[str, dict[str, Any]] = {
     "python": {"function": "tests.matrix.own_agent:run", "path": [ROOT]},
@@ -34,7 +36,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 async def test_two_turns_are_one_row_and_the_file_is_written(start: Any, name: str) -> None:
     up: Running = start(ScriptedSampler.from_spec("scripted:write:hello.txt=hi there"))
     adapter = harness(name)
-    async with local_sandbox() as sandbox:
+    async with SANDBOXES.open(SandboxSpec()) as sandbox:
         for turn, instruction in enumerate(("Write hello.txt.", "Write it again.")):
             endpoint = Endpoint(base_url=f"{up.url}/s/r1", api_key=up.key, model="practicum")
             job = HarnessJob(
@@ -56,6 +58,6 @@ async def test_an_agent_with_a_wrong_key_fails_and_leaves_no_record(start: Any) 
     adapter = harness("command")
     endpoint = Endpoint(base_url=f"{up.url}/s/r1", api_key="sk-wrong", model="practicum")
     job = HarnessJob(rollout_id="r1", instruction="Go.", endpoint=endpoint, timeout_s=60, options=OPTIONS["command"])
-    async with local_sandbox() as sandbox:
+    async with SANDBOXES.open(SandboxSpec()) as sandbox:
         end = await adapter.collect(await adapter.submit(job, sandbox))
     assert end.exit_code == 1 and "401" in end.log and up.calls() == []
