@@ -29,6 +29,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from practicum.capture.recorder import Mode, Recorder
+from practicum.capture.stalls import Stalls
 from practicum.config import Config
 from practicum.dialects import anthropic_messages, gemini, openai_chat
 from practicum.errors import NotFound, PracticumError, RequestError
@@ -60,6 +61,7 @@ def create_app(
     key_lookup: Lookup | None = None,
     open_paths: Collection[str] = (),
     timing: Timing = Timing(),
+    stalls: Stalls | None = None,
 ) -> FastAPI:
     """The ASGI application of the model endpoint.
 
@@ -74,8 +76,9 @@ def create_app(
         key_lookup: holder of a key; the store's own by default.
         open_paths: further paths that need no key.
         timing: how long to wait for whom.
+        stalls: told when a session's calls wait for us.
     """
-    parts = _parts(config, store, registry, sampler, renderer, mode, timing)
+    parts = _parts(config, store, registry, sampler, renderer, Recorder(store, mode, stalls=stalls), timing)
     app = FastAPI(title="Practicum", openapi_url=None, lifespan=_lifespan(parts, store))
     app.state.parts = parts
     _add_routes(app, parts, store, registry)
@@ -99,7 +102,7 @@ def _parts(
     registry: Policies,
     sampler: Sampler,
     renderer: Renderer,
-    mode: Mode,
+    recorder: Recorder,
     timing: Timing,
 ) -> ChatParts:
     names = ModelNames(config.gateway.model_name, config.gateway.aliases)
@@ -115,7 +118,7 @@ def _parts(
             context_length=min(longest, sampler.context_length),
             default_max_tokens=config.gateway.default_max_tokens,
         ),
-        recorder=Recorder(store, mode),
+        recorder=recorder,
         renderer=renderer,
         sampler=sampler,
         swapper=Swapper(registry, sampler, poll_s=config.gateway.policy_poll_s),

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from practicum.capture.recorder import Recorder, Recording
+from practicum.capture.recorder import Mode, Recorder, Recording
 from practicum.dialects.dialect import AnswerFacts, CountingDialect, Dialect, Ending
 from practicum.episodes.matching import extended_hash
 from practicum.errors import EngineError, PracticumError
@@ -75,9 +75,10 @@ class ChatRoute:
         if slot.answered is not None:
             return ReplayResponse(parts, prepared, slot.answered)
         swapper = parts.swapper
-        policy = await (swapper.ensure_current() if prepared.pinned is None else swapper.ensure(prepared.pinned))
+        with parts.recorder.stalls.waiting(prepared.session.session_id, slot.call_id):
+            policy = await (swapper.ensure_current() if prepared.pinned is None else swapper.ensure(prepared.pinned))
         call = _opened(prepared, principal, slot.call_id, policy.version, parts.names.of(policy.version))
-        return ChatResponse(parts, prepared, call)
+        return ChatResponse(parts, prepared, call, "rollout" if principal.session_id else None)
 
 
 class CountRoute:
@@ -97,11 +98,12 @@ class CountRoute:
 class ChatResponse(Response):
     """Samples while it is being sent."""
 
-    def __init__(self, parts: ChatParts, prepared: Prepared, call: ModelCall) -> None:
+    def __init__(self, parts: ChatParts, prepared: Prepared, call: ModelCall, mode: Mode | None) -> None:
         super().__init__(status_code=200)
         self._parts = parts
         self._prepared = prepared
         self._call = call
+        self._mode = mode
         self._sink = _sink(parts, prepared, call)
         self._gone = False
 
@@ -129,7 +131,7 @@ class ChatResponse(Response):
 
     async def _answer(self) -> None:
         parts, prepared = self._parts, self._prepared
-        recording = await parts.recorder.begin(self._call)
+        recording = await parts.recorder.begin(self._call, self._mode)
         answer = AnswerText(prepared.request, self._call.call_id, parts.renderer)
         generation = Generation(
             parts.sampler,

@@ -98,7 +98,10 @@ class Preparer:
     def prepare(self, incoming: Incoming) -> Prepared:
         """Raises: RequestError, NotFound for the model, ContextOverflow, StoreError."""
         request, pinned = self._parsed(incoming)
-        named = named_session(incoming.url_session, incoming.headers)
+        if bound := incoming.principal.session_id:
+            named: Session | None = Session(session_id=bound, source="key")
+        else:
+            named = named_session(incoming.url_session, incoming.headers)
         who = incoming.principal.name
         if named is not None:
             named = Session(session_id=self._owners.claim(named.session_id, who), source=named.source)

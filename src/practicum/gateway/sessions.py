@@ -1,6 +1,6 @@
 """Which session a call belongs to.
 
-In order: the `/s/ID` prefix of the URL, `x-practicum-session`, a header that the harness sends by itself, the session
+In order: the session that the key belongs to, the `/s/ID` prefix of the URL, `x-practicum-session`, a header that the harness sends by itself, the session
 of the served answer that the request continues, a new one. An id belongs to the principal who used it first; another
 principal's calls under the same id get a session of their own, `NAME/ID`.
 
@@ -19,7 +19,7 @@ from practicum.errors import RequestError
 from practicum.types.calls import ModelCall
 from practicum.types.ids import new_id
 
-Source = Literal["url", "header", "harness", "inferred", "new"]
+Source = Literal["key", "url", "header", "harness", "inferred", "new"]
 
 OWN_HEADER = "x-practicum-session"
 # Headers that harnesses send unprompted, most specific first, and who was seen to send them.
