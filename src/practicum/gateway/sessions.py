@@ -1,8 +1,8 @@
 """Which session a call belongs to.
 
-In order: the session that the key belongs to, the `/s/ID` prefix of the URL, `x-practicum-session`, a header that the harness sends by itself, the session
-of the served answer that the request continues, a new one. An id belongs to the principal who used it first; another
-principal's calls under the same id get a session of their own, `NAME/ID`.
+In order: the session that the key belongs to, the `/s/ID` prefix of the URL, `x-practicum-session`, a header that the
+harness sends by itself, the session of the served answer that the request continues, a new one. An id belongs to the
+principal who used it first; another principal's calls under the same id get a session of their own, `NAME/ID`.
 
 It must not know wire bodies.
 """

@@ -13,10 +13,18 @@ from typing import Any
 
 from practicum.errors import Conflict, NotFound
 from practicum.store.codec import (
-    JSON, PLAIN, TEXT, Codec, decode_json, decode_row, decode_text, encode_json, encode_text,
-)  # fmt: skip
+    JSON,
+    PLAIN,
+    TEXT,
+    Codec,
+    decode_json,
+    decode_row,
+    decode_text,
+    encode_json,
+    encode_text,
+)
 from practicum.types.outcomes import Outcome
-from practicum.types.rollouts import Attempt, Group, Rollout, StageTime, Task, Timeouts
+from practicum.types.rollouts import Attempt, Cause, Group, Rollout, RolloutState, StageTime, Task, Timeouts
 
 _ROLLOUT: dict[str, Codec] = {
     "rollout_id": PLAIN,
@@ -178,11 +186,16 @@ def require_rollout(connection: Any, rollout_id: str) -> Rollout:
     return _rollouts(connection, _task(decode_json(rows[0][0])), "rollout_id = ?", (rollout_id,))[0]
 
 
-def states(connection: Any, group_id: str) -> list[tuple[str, str, str | None]]:
-    """`(rollout_id, state, cause)` of a group's rollouts, in order. Empty for a group that is not known."""
+def states(connection: Any, group_id: str) -> list[tuple[str, RolloutState, Cause | None]]:
+    """`(rollout_id, state, cause)` of a group's rollouts: those that have ended, in the order in which they did, first.
+
+    Nothing happens to a rollout behind its end, so its last event is its end.
+    """
     return list(
         connection.execute(
-            "SELECT rollout_id, state, cause FROM rollouts WHERE group_id = ? ORDER BY position", (group_id,)
+            "SELECT rollout_id, state, cause FROM rollouts r WHERE group_id = ? ORDER BY state <> 'ended',"
+            " (SELECT max(e.seq) FROM rollout_events e WHERE e.rollout_id = r.rollout_id), position",
+            (group_id,),
         )
     )
 
@@ -236,7 +249,8 @@ def _rollout(connection: Any, task: Task, row: dict[str, Any]) -> Rollout:
         task_id=task.task_id,
         role=task.role,
         outcomes=tuple(
-            Outcome(name=decode_text(n), reward=r, reason=decode_text(why), by=decode_text(by)) for n, r, why, by in said
+            Outcome(name=decode_text(n), reward=r, reason=decode_text(why), by=decode_text(by))
+            for n, r, why, by in said
         ),
         attempts=tuple(_lost(happened)),
         stages=tuple(StageTime(attempt=e.attempt, **e.detail) for e in happened if e.kind == "stage"),

@@ -21,7 +21,7 @@ from practicum.types.feedback import Feedback, FeedbackEvent, TargetKind
 from practicum.types.outcomes import Outcome
 from practicum.types.policies import Decision, PolicyVersion
 from practicum.types.principals import KeyRecord, Principal
-from practicum.types.rollouts import Group, Rollout
+from practicum.types.rollouts import Cause, Group, Rollout, RolloutState
 from practicum.types.runs import Lease, Run, RunStep
 
 
@@ -280,8 +280,8 @@ class Store(Core):
         """One rollout. Raises NotFound."""
         return self._read(lambda connection: rollout_rows.require_rollout(connection, rollout_id))
 
-    def rollout_states(self, group_id: str) -> list[tuple[str, str, str | None]]:
-        """`(rollout_id, state, cause)` of a group's rollouts, in order."""
+    def rollout_states(self, group_id: str) -> list[tuple[str, RolloutState, Cause | None]]:
+        """`(rollout_id, state, cause)` of a group's rollouts; the ended ones first, in the order of their ends."""
         return self._read(lambda connection: rollout_rows.states(connection, group_id))
 
     def rollouts_under_way(self) -> list[tuple[str, str]]:

@@ -201,13 +201,14 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """A submission: a task and the rollouts of it, by `principal`. `callback` says what became of telling its end."""
+    """A submission: a task and the rollouts of it, by `principal`. `callback` says what became of telling its end:
+    `none` asked for, `pending`, `delivered`, or `failed: REASON`."""
 
     group_id: str
     principal: str
     task: Task
     created_at: float
-    callback: Literal["none", "pending", "delivered", "failed"] = "none"
+    callback: str = "none"
     rollouts: tuple[Rollout, ...] = ()
 
     @property
