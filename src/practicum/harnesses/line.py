@@ -89,7 +89,8 @@ class Gate:
         try:
             await place
         except asyncio.CancelledError:
-            if not self._line.discard(place):  # the place was given in the same moment: pass it on
+            self._line.discard(place)
+            if not place.cancelled():  # the place was given in the same moment: pass it on
                 self.leave()
             raise
 
@@ -102,7 +103,9 @@ class Gate:
 
     def leave(self) -> None:
         """Give the place to the next one."""
-        if len(self._line):
-            self._line.pop().set_result(None)
-        else:
-            self.inside -= 1
+        while len(self._line):
+            place = self._line.pop()
+            if not place.done():  # else its waiter was cancelled, and has not come to know it yet
+                place.set_result(None)
+                return
+        self.inside -= 1

@@ -146,6 +146,9 @@ class RolloutService:
                 await tasks.__aexit__(None, None, None)
         finally:
             self._lock.release()
+            waited_for, self._live = self._live, {}
+            for live in waited_for.values():
+                live.changed.set()
 
     # -- submit, status, collect ---------------------------------------------------------------------------------
 

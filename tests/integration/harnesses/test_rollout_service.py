@@ -120,7 +120,7 @@ async def test_w17_an_engine_that_fails_is_not_the_agents_fault(tmp_path: Path, 
 
 
 async def test_the_agents_clock_stands_still_while_its_call_waits(tmp_path: Path, store: Store) -> None:
-    """A first token that takes longer than the agent has in all; the same time spent by the agent itself is too long."""
+    """Time until a first token is ours; the same time spent by the agent itself is too long."""
     slow = ScriptedSampler(lambda turn: Step(content="l", delay_s=0.8))
     limits = Timeouts(agent_s=1.2)
     async with World(tmp_path, store, sampler=slow) as world:
@@ -158,7 +158,8 @@ async def test_l17_cancelling_leaves_no_process_and_no_folder(tmp_path: Path, st
         assert (await world.service.cancel(group_id)).ended  # a second time changes nothing
         with pytest.raises(NotFound):
             await world.service.cancel(group_id, "rollout_none")
-        assert {key.revoked_at is None for key in store.keys()} == {False}
+        keys = store.keys()
+        assert {key.revoked_at is None for key in keys} == {False}
 
 
 async def test_a_group_that_has_enough_is_stopped_early(tmp_path: Path, store: Store) -> None:
