@@ -90,7 +90,8 @@ def sampler(config: Config) -> Sampler:
     if is_scripted(config.model.id):
         from practicum.engines.scripted import ScriptedSampler
 
-        return ScriptedSampler.from_spec(config.model.id)
+        length = config.model.context_length
+        return ScriptedSampler.from_spec(config.model.id, **({"context_length": length} if length else {}))
     folder = model_folder(config)
     from practicum.engines.embedded import models
     from practicum.engines.embedded.sampler import EmbeddedSampler
