@@ -19,7 +19,7 @@ config = typer.Typer(help="The resolved configuration.", no_args_is_help=True)
 @keys.command("create")
 def create(
     principal: Annotated[str, typer.Argument(help="Whose key it is: a person or an application.")],
-    scope: Annotated[list[str] | None, typer.Option(help="sample, feedback, admin; repeatable.")] = None,
+    scope: Annotated[list[str] | None, typer.Option(help="sample, feedback, rollout, admin; repeatable.")] = None,
     config: ConfigOption = None,
     home: HomeOption = None,
 ) -> None:

@@ -56,3 +56,29 @@ class FeedbackConfig(Section):
     """Limits of what feedback may say."""
 
     max_comment_chars: int = Field(default=16384, gt=0)
+
+
+class RolloutsConfig(Section):
+    """The rollout service: whether it runs, how many rollouts may be in each stage, and what they are made with.
+
+    `harnesses` and `graders` add the team's own to those that are shipped: a name, and `module:attribute` of an adapter
+    or of a function from options to a grader. `gateway_url` is how sandboxes reach this server, where that is not its
+    own address. The limits below `attempts` are of each sandbox's processes.
+    """
+
+    enabled: bool = False
+    sandbox: str = Field(default="auto", min_length=1)
+    harnesses: dict[str, str] = Field(default_factory=dict)
+    graders: dict[str, str] = Field(default_factory=dict)
+    gateway_url: str | None = None
+    callback_hosts: list[str] = Field(default_factory=list)
+    prepare: int = Field(default=4, gt=0)
+    ready: int = Field(default=8, gt=0)
+    run: int = Field(default=8, gt=0)
+    grade: int = Field(default=4, gt=0)
+    open: int = Field(default=8, ge=0)
+    attempts: int = Field(default=3, gt=0)
+    cpu_s: float | None = Field(default=None, gt=0)
+    memory_bytes: int | None = Field(default=None, gt=0)
+    file_bytes: int | None = Field(default=None, gt=0)
+    processes: int | None = Field(default=None, gt=0)

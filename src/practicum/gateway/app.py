@@ -4,6 +4,7 @@
     POST /v1beta/models/NAME:generateContent  :streamGenerateContent  :countTokens
     GET  /v1/models[/NAME]        the live name, its aliases, and each released version; /v1beta for Gemini's shape
     GET  /  /healthz  /readyz     probes; they need no key
+    GET  /openapi.json            of the routes that are ours; it needs no key
 
 All of them also without the version, and below /s/SESSION/.
 
@@ -41,6 +42,7 @@ from practicum.gateway.engine_watch import EngineWatch
 from practicum.gateway.health import readiness
 from practicum.gateway.idempotency import InProgress
 from practicum.gateway.model_names import ModelNames
+from practicum.gateway.openapi import OPENAPI_PATH, openapi_document
 from practicum.gateway.prepare import Preparer
 from practicum.gateway.swap import Policies, Swapper
 from practicum.gateway.timing import Timing
@@ -173,6 +175,11 @@ def _add_routes(app: FastAPI, parts: ChatParts, store: Store, registry: Policies
         add("POST", version + "/models/{model:path}:{method}", ChatRoute(parts, gemini).__call__)
         for path in ("/models", "/models/{name:path}"):
             add("GET", version + path, models)
+
+    async def document(request: Request) -> Response:
+        return JSONResponse(openapi_document(app))
+
+    add("GET", OPENAPI_PATH, document)
     for path, endpoint in (("/", probe), ("/api/hello", probe), ("/healthz", healthy), ("/readyz", ready)):
         add("GET", path, endpoint)
 
@@ -204,7 +211,7 @@ def _in_tree(error: Exception) -> Exception:
     """The framework's own errors in the words of the tree."""
     if isinstance(error, RequestValidationError):
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"][1:])
+        where = ".".join(str(part) for part in first["loc"][1:]) or str(first["loc"][0])
         return RequestError(f"`{where}`: {first['msg']}.", param=where)
     if isinstance(error, HTTPException):
         if error.status_code == 404:

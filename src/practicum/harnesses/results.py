@@ -27,6 +27,11 @@ class RolloutResult:
     excluded: str | None = None
 
     @property
+    def group(self) -> tuple[str, str]:
+        """Task id and role."""
+        return self.rollout.task_id, self.rollout.role
+
+    @property
     def reward(self) -> float | None:
         """The first outcome's reward."""
         return self.rollout.reward
@@ -52,7 +57,7 @@ def by_group(results: Iterable[RolloutResult]) -> dict[tuple[str, str], list[Rol
     """Results by task id and role, in the order in which they come."""
     groups: dict[tuple[str, str], list[RolloutResult]] = {}
     for one in results:
-        groups.setdefault((one.rollout.task_id, one.rollout.role), []).append(one)
+        groups.setdefault(one.group, []).append(one)
     return groups
 
 

@@ -183,6 +183,10 @@ class RolloutService:
         """A group with its rollouts as they stand. Raises NotFound."""
         return self._store.get_group(group_id)
 
+    def groups(self, principal: str | None = None, limit: int = 100) -> list[Group]:
+        """The newest groups, newest first, without their rollouts; one principal's where given."""
+        return self._store.groups(principal, limit)
+
     async def collect(self, group_id: str, *, wait_s: float | None = None) -> list[RolloutResult]:
         """The group's results in order of `index`, once all have ended; after `wait_s`, those that have by then.
 
@@ -213,12 +217,13 @@ class RolloutService:
 
         Returns the ids of those that have ended, in the order in which they did, and whether all have.
         """
-        self._store.get_group(group_id)
         deadline = None if wait_s is None else asyncio.get_running_loop().time() + wait_s
         while True:
             live = self._live.get(group_id)
             changed = live.changed if live else None
             states = self._store.rollout_states(group_id)
+            if not states:
+                self._store.get_group(group_id)  # raises: there is no such group
             ended = [rollout_id for rollout_id, state, _ in states if state == "ended"]
             if len(ended) == len(states) or len(ended) > more_than:
                 return ended, len(ended) == len(states)

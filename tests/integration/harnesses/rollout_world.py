@@ -1,4 +1,4 @@
-"""Small real parts for the rollout service: a folder as a sandbox, agents that call the gateway, a grader that reads.
+"""Small real parts for the rollout service: agents that call the gateway, and a grader that reads what they left.
 
 Run as a program, it serves a store's rollouts until it is killed.
 """
@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, nullcontext, suppress
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +28,8 @@ from practicum.harnesses.runner import RolloutLimits
 from practicum.harnesses.service import RolloutService
 from practicum.policies import Registry
 from practicum.renderers import ByteTokenizer, Renderer
-from practicum.sandboxes.sandbox import Exited, Sandbox, SandboxSpec, Stream
+from practicum.sandboxes.local import LocalProvider
+from practicum.sandboxes.sandbox import Sandbox, SandboxSpec
 from practicum.store import Store, open_store
 from practicum.types.outcomes import Outcome
 from practicum.types.rollouts import Task
@@ -47,98 +46,33 @@ print(answer)
 """
 
 
-class FolderSandbox:
-    """A folder; what runs in it is killed with it."""
-
-    def __init__(self, folder: Path, env: Mapping[str, str]) -> None:
-        self.folder = folder
-        self.env = {"PATH": os.environ["PATH"], "HOME": str(folder), **env}
-        self.processes: list[asyncio.subprocess.Process] = []
-
-    @property
-    def workdir(self) -> str:
-        return str(self.folder)
-
-    async def run(
-        self,
-        command: Sequence[str],
-        *,
-        env: Mapping[str, str] | None = None,
-        stdin: str = "",
-        timeout_s: float | None = None,
-    ) -> Exited:
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            cwd=self.folder,
-            env={**self.env, **(env or {})},
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-        )
-        self.processes.append(process)
-        try:
-            async with asyncio.timeout(timeout_s):
-                out, err = await process.communicate(stdin.encode())
-        except TimeoutError:
-            return Exited(exit_code=None, stdout="", stderr="", timed_out=True)
-        finally:
-            await self.kill(process)
-        return Exited(exit_code=process.returncode, stdout=out.decode(), stderr=err.decode())
-
-    async def kill(self, process: asyncio.subprocess.Process) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
-
-    async def stream(
-        self, command: Sequence[str], *, env: Mapping[str, str] | None = None, stdin: str = ""
-    ) -> AsyncIterator[tuple[Stream, str]]:
-        ended = await self.run(command, env=env, stdin=stdin)
-        yield "stdout", ended.stdout
-        yield "stderr", ended.stderr
-
-    async def write(self, path: str, content: str) -> None:
-        (self.folder / path).write_text(content)
-
-    async def read(self, path: str, *, most_bytes: int = 1_000_000) -> str:
-        if not (self.folder / path).is_file():
-            raise NotFound(f"There is no {path} in the sandbox.")
-        return (self.folder / path).read_text()[:most_bytes]
-
-    async def list_files(self) -> list[str]:
-        return sorted(str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file())
-
-
 class Folders:
-    """Makes folder sandboxes under `root`; `fail` of the first ones cannot be made."""
+    """Local sandboxes below `base`, counted; `fail` of the first ones cannot be made, and each takes `open_s`."""
 
-    def __init__(self, root: Path, *, fail: int = 0, open_s: float = 0.0) -> None:
-        self.root = root
+    def __init__(self, base: Path, *, fail: int = 0, open_s: float = 0.0) -> None:
+        self.base = base
         self.fail = fail
         self.open_s = open_s
         self.open_now = 0
         self.most_open = 0
+        self._provider = LocalProvider(base)
 
     @asynccontextmanager
     async def open(self, spec: SandboxSpec) -> AsyncIterator[Sandbox]:
         if self.fail:
             self.fail -= 1
             raise SandboxError("The disk is full.")
-        folder = Path(tempfile.mkdtemp(dir=self.root))
-        sandbox = FolderSandbox(folder, spec.env)
-        self.open_now += 1
-        self.most_open = max(self.most_open, self.open_now)
-        try:
-            await asyncio.sleep(self.open_s)
-            for path, content in spec.files.items():
-                await sandbox.write(path, content)
-            yield sandbox
-        finally:
-            for process in sandbox.processes:
-                await sandbox.kill(process)
-            shutil.rmtree(folder)
-            self.open_now -= 1
+        async with self._provider.open(spec) as sandbox:
+            self.open_now += 1
+            self.most_open = max(self.most_open, self.open_now)
+            try:
+                await asyncio.sleep(self.open_s)
+                yield sandbox
+            finally:
+                self.open_now -= 1
+
+    def left(self) -> list[Path]:
+        return [path for path in self.base.iterdir() if path.is_dir()] if self.base.exists() else []
 
 
 Play = Callable[[HarnessJob, Sandbox], Awaitable[HarnessEnd]]
@@ -256,7 +190,7 @@ class World:
         self.store = store
         self.sampler = sampler or ScriptedSampler(echo)
         self.stalls = Stalls()
-        self.folders = options.pop("folders", None) or Folders(home)
+        self.folders = options.pop("folders", None) or Folders(home / "boxes")
         options.setdefault("limits", RolloutLimits(retry_pause_s=0.01))
         self.service = RolloutService(
             store,
@@ -289,7 +223,7 @@ class World:
             await self.serving
 
     def folders_left(self) -> list[Path]:
-        return [path for path in self.folders.root.iterdir() if path.name.startswith("tmp")]
+        return self.folders.left()
 
 
 async def until(holds: Callable[[], bool], wait_s: float = 20.0) -> None:

@@ -89,7 +89,7 @@ async def test_r7_every_end_has_its_cause(tmp_path: Path, store: Store) -> None:
 
 
 async def test_a_sandbox_that_cannot_be_made_is_tried_again(tmp_path: Path, store: Store) -> None:
-    async with World(tmp_path, store, folders=Folders(tmp_path, fail=2)) as world:
+    async with World(tmp_path, store, folders=Folders(tmp_path / "boxes", fail=2)) as world:
         (one,) = await world.service.collect(await world.service.submit(task()))
         assert (one.rollout.cause, [lost.cause for lost in one.rollout.attempts]) == (
             "finished",
@@ -148,7 +148,7 @@ async def test_200_rollouts_sixteen_at_a_time_lose_none(tmp_path: Path, store: S
 async def test_l17_cancelling_leaves_no_process_and_no_folder(tmp_path: Path, store: Store) -> None:
     async with World(tmp_path, store, limits=RolloutLimits(run=2, ready=2)) as world:
         group_id = await world.service.submit(task("sleeps", num_samples=6))
-        await until(lambda: processes_in(tmp_path) == 6)  # two shells with two sleeps each
+        await until(lambda: processes_in(tmp_path, "sleep") == 4)  # two in each of two sandboxes
         one = next(r for r in world.service.status(group_id).rollouts if r.state == "running")
         await world.service.cancel(group_id, one.rollout_id)
         assert store.get_rollout(one.rollout_id).cause == "cancelled"
@@ -307,10 +307,11 @@ def nested(whole_s: float) -> Timeouts:
     return Timeouts(prepare_s=whole_s, agent_s=whole_s, grade_s=whole_s, whole_s=whole_s)
 
 
-def processes_in(folder: Path) -> int:
+def processes_in(folder: Path, name: str | None = None) -> int:
     """Processes that work in a folder below `folder`."""
     found = 0
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            found += str(folder) in process.cwd() and process.pid != os.getpid()
+            inside = str(folder) in process.cwd() and process.pid != os.getpid()
+            found += inside and name in (None, process.name())
     return found
