@@ -30,7 +30,7 @@ from practicum.policies import Registry
 from practicum.renderers import ByteTokenizer, Renderer
 from practicum.sandboxes.local import LocalProvider
 from practicum.sandboxes.sandbox import Sandbox, SandboxSpec
-from practicum.store import Store, open_store
+from practicum.store import RolloutEvent, Store, open_store
 from practicum.types.outcomes import Outcome
 from practicum.types.rollouts import Task
 
@@ -239,30 +239,27 @@ def task(harness: str = "asks", **more: Any) -> Task:
     return Task(**{**given, **more})
 
 
-async def serve_until_killed(home: Path, after: str, times: int) -> None:
-    """Serve the store's rollouts; this process kills itself at the `times`-th event of kind `after`."""
+async def serve_until_killed(home: Path, kind: str, times: int, point: str) -> None:
+    """Serve the store's rollouts; this process kills itself around the commit of the `times`-th event of a kind."""
     left = times
 
     def at(name: str) -> None:
-        if name == "before_commit" and left <= 0:
+        if name == point and left <= 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
     with open_store(home / "practicum.db", crashpoint=at) as store:
         change = store.change_rollout
 
-        def counted(event: Any, *args: Any, **options: Any) -> Any:
+        def counted(event: RolloutEvent, *args: Any, **options: Any) -> Any:
             nonlocal left
-            if event.kind == after or event.detail.get("state") == after:
-                left -= 1
+            left -= kind in (event.kind, event.detail.get("state"))
             return change(event, *args, **options)
 
         store.change_rollout = counted  # type: ignore[method-assign]
-        folders = Folders(home / "boxes")
-        async with World(home, store, folders=folders, limits=RolloutLimits(run=3, ready=3)) as world:
+        async with World(home, store, limits=RolloutLimits(run=3, ready=3)) as world:
             for group in store.groups():
                 await world.service.collect(group.group_id)
-    print("done", flush=True)
 
 
 if __name__ == "__main__":
-    asyncio.run(serve_until_killed(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])))
+    asyncio.run(serve_until_killed(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]))
