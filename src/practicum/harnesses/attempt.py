@@ -306,11 +306,12 @@ async def _enter(stack: AsyncExitStack, manager: AbstractAsyncContextManager[San
 
 
 def _end_of(ended: HarnessEnd) -> End:
-    if ended.error is not None:
+    """A run with an exit status came to its end by itself; one without, and with an error, was lost."""
+    if ended.exit_code is None and ended.error is not None:
         return End(cause="harness_failed", error=ended.error, output=ended.output)
-    if ended.exit_code not in (None, 0):
-        error = f"exit status {ended.exit_code}: {ended.log[-_LOG_TAIL:]}"
-        return End(cause="agent_failed", error=error, output=ended.output)
+    if ended.exit_code or ended.error is not None:
+        said = ended.error or f"exit status {ended.exit_code}"
+        return End(cause="agent_failed", error=f"{said}: {ended.log[-_LOG_TAIL:]}", output=ended.output)
     return End(cause="finished", output=ended.output)
 
 

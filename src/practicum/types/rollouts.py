@@ -52,7 +52,7 @@ def _fault(text: str, *, retried: bool) -> CauseMeaning:
 
 CAUSES: Mapping[Cause, CauseMeaning] = {
     "finished": _policy("the harness came to its end by itself"),
-    "agent_failed": _policy("the harness ended with an exit status other than 0, and the model endpoint was well"),
+    "agent_failed": _policy("the harness ended by itself, but not well, and the model endpoint was well"),
     "agent_timeout": _policy("the agent's own time was used up; waiting for us does not count"),
     "no_model_call": _fault("no sampled token is on record for it: wrong address, refused stream", retried=False),
     "sandbox_failed": _fault("the sandbox could not be made, or not in time", retried=True),

@@ -20,10 +20,13 @@ from practicum.capture.stalls import Stalls
 from practicum.config import Config, GatewayConfig, ServerConfig
 from practicum.engines.scripted import ScriptedSampler, Step, Turn
 from practicum.errors import HarnessError, NotFound, SandboxError
-from practicum.gateway import create_app
+from practicum.feedback import Ledger
+from practicum.feedback.routes import router as feedback_router
+from practicum.gateway import authenticate, create_app
 from practicum.gateway.server import server
 from practicum.harnesses.grading import Evidence
 from practicum.harnesses.harness import HarnessEnd, HarnessJob, HarnessState
+from practicum.harnesses.routes import router
 from practicum.harnesses.runner import RolloutLimits
 from practicum.harnesses.service import RolloutService
 from practicum.policies import Registry
@@ -205,7 +208,9 @@ class World:
     async def __aenter__(self) -> World:
         config = Config(home=self.home, server=ServerConfig(port=0), gateway=GatewayConfig(policy_poll_s=0.05))
         registry = Registry(self.store, config.policies_dir)
-        app = create_app(config, self.store, registry, self.sampler, Renderer(ByteTokenizer()), stalls=self.stalls)
+        renderer = Renderer(ByteTokenizer())
+        routers = [feedback_router(Ledger(self.store), authenticate), router(self.service, authenticate)]
+        app = create_app(config, self.store, registry, self.sampler, renderer, routers=routers, stalls=self.stalls)
         self.web = server(app, config.server)
         listening: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.web.started_at = listening.set_result

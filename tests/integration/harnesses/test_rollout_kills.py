@@ -1,4 +1,4 @@
-"""`kill -9` of a rollout service at several points: what it left goes on in the next one, and each rollout ends once."""
+"""`kill -9` of a rollout service at several points: the next one goes on, and each rollout ends once."""
 
 from __future__ import annotations
 
