@@ -24,7 +24,7 @@ class Family:
 
     `in_template` and `in_tokens` are the evidence: texts that all stand in the template, tokens that the tokenizer all
     has. `ends` are tokens that close an assistant's turn in each other's place: which one is sampled depends on what
-    comes next (a call, an answer), while a template always writes the same.
+    comes next (a call, an answer), while a template always writes the same. `stops` are those that end an answer.
     """
 
     name: str
@@ -32,6 +32,7 @@ class Family:
     in_template: tuple[str, ...] = ()
     in_tokens: tuple[str, ...] = ()
     ends: tuple[str, ...] = ()
+    stops: tuple[str, ...] = ()
 
 
 FAMILIES: tuple[Family, ...] = (
@@ -41,6 +42,7 @@ FAMILIES: tuple[Family, ...] = (
         markup=markup.HARMONY,
         in_tokens=("<|channel|>", "<|message|>", "<|call|>"),
         ends=("<|return|>", "<|call|>", "<|end|>"),
+        stops=("<|return|>", "<|call|>"),
     ),
     # DeepSeek V3 and R1 put the arguments into a fenced block; V3.1 and later do not.
     Family(
@@ -63,10 +65,15 @@ FAMILIES: tuple[Family, ...] = (
         in_template=('"parameters": ', "ipython"),
         in_tokens=("<|eot_id|>",),
         ends=("<|eot_id|>", "<|eom_id|>"),
+        stops=("<|eot_id|>", "<|eom_id|>"),
     ),
     # Llama 3 without tools: our own convention for calls, and the same ends.
     Family(
-        name="llama_plain", markup=markup.HERMES, in_tokens=("<|eot_id|>", "<|eom_id|>"), ends=("<|eot_id|>", "<|eom_id|>")
+        name="llama_plain",
+        markup=markup.HERMES,
+        in_tokens=("<|eot_id|>", "<|eom_id|>"),
+        ends=("<|eot_id|>", "<|eom_id|>"),
+        stops=("<|eot_id|>", "<|eom_id|>"),
     ),
     # Gemma 3, SmolLM2 and every template that knows no tools: our own convention, which the system message explains.
     Family(name="plain", markup=markup.HERMES),

@@ -23,6 +23,8 @@ from practicum.types.seams import Tokenizer
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # A character has at most four bytes, so an unfinished one shows as at most three U+FFFD.
 _LONGEST_OPEN_END = 3
+# DeepSeek's turn tokens and some of Qwen's are not marked as special, yet what a user writes must not become one.
+_CONTROL = re.compile("<[|｜].+[|｜]>")
 _CONTEXT_TOKENS = 8
 
 
@@ -119,13 +121,13 @@ class HubTokenizer:
         tokenizer.no_truncation()
         tokenizer.no_padding()
         self._tokenizer = tokenizer
-        self._plain = tokenizers.Tokenizer.from_str(tokenizer.to_str())
-        self._plain.encode_special_tokens = True
+        added = [token.content for token in tokenizer.get_added_tokens_decoder().values()]
+        special = {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
+        self._specials = frozenset(text for text in added if text in special or _CONTROL.fullmatch(text))
+        self._plain = _without_added(tokenizer)
         self._eos_ids = eos_ids
         self._bos = bos
         self._eos = eos
-        added = tokenizer.get_added_tokens_decoder().values()
-        self._specials = frozenset(token.content for token in added if token.special)
 
     @classmethod
     def from_folder(cls, path: Path) -> HubTokenizer:
@@ -229,6 +231,16 @@ class IncrementalDecoder:
             return ""
         before = self._tokenizer.decode(self._context) if self._context else ""
         return self._tokenizer.decode(self._context + self._window)[len(before) :]
+
+
+def _without_added(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """The same tokenizer for which every added token is special, so that it can be told to recognise none."""
+    settings = json.loads(tokenizer.to_str())
+    for token in settings.get("added_tokens", []):
+        token["special"] = token["special"] or _CONTROL.fullmatch(token["content"]) is not None
+    plain = tokenizers.Tokenizer.from_str(json.dumps(settings))
+    plain.encode_special_tokens = True
+    return plain
 
 
 def _read_json(path: Path) -> dict[str, Any]:
