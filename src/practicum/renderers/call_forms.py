@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from practicum.renderers.raw_json import SPACE, ValueEnd, is_json, raw_members, skip_space
 
@@ -21,38 +22,32 @@ from practicum.renderers.raw_json import SPACE, ValueEnd, is_json, raw_members, 
 Found = tuple[int, list[tuple[str, str]] | None]
 
 
-class CallForm(Protocol):
-    """One way to write calls. It may remember how far it has looked into the block at hand."""
+class CallForm(ABC):
+    """One way to write calls, made anew for each answer: it remembers how far it has looked into the block at hand.
 
-    opens: tuple[str, ...]
-    first: str
-    """A mark that opens a block only where nothing but calls went before; empty for none."""
-    separator: str
-    """A mark that may stand between a call and the next one that begins with `first`."""
-    behind: tuple[str, ...]
-    """Marks that belong to the markup where they follow a call."""
+    `opens` begin a block. `first` begins one only where nothing but calls went before, with a `separator` between them;
+    empty for none. `behind` belong to the markup where they follow a call.
+    """
 
-    def scan(self, text: str, schemas: Mapping[str, Any], ended: bool) -> Found | None:
-        """What stands at the beginning of `text`, which begins with a mark; None while that is not certain.
-
-        `ended` says that no more text comes; then None means that the block was never closed.
-        """
-
-    def reset(self) -> None:
-        """Forget the block at hand."""
-
-
-class _Form:
     opens: tuple[str, ...] = ()
-    first = ""
-    separator = ""
+    first: str = ""
+    separator: str = ""
     behind: tuple[str, ...] = ()
 
     def __init__(self) -> None:
         self._value: ValueEnd | None = None
         self._seen = 0
 
+    @abstractmethod
+    def scan(self, text: str, schemas: Mapping[str, Any], ended: bool) -> Found | None:
+        """What stands at the beginning of `text`, which begins with a mark; None while that is not certain.
+
+        `schemas` are those of the functions on offer. `ended` says that no more text comes; then None means that the
+        block was never closed.
+        """
+
     def reset(self) -> None:
+        """Forget the block at hand."""
         self._value, self._seen = None, 0
 
     def _value_end(self, text: str, start: int) -> int:
@@ -67,7 +62,7 @@ class _Form:
         return at
 
 
-class HermesForm(_Form):
+class HermesForm(CallForm):
     """`<tool_call>{"name": …, "arguments": {…}}</tool_call>`: Hermes, Qwen 2.5 and 3, SmolLM3, our own convention."""
 
     opens = ("<tool_call>",)
@@ -87,7 +82,7 @@ class HermesForm(_Form):
         return None
 
 
-class XmlForm(_Form):
+class XmlForm(CallForm):
     """`<tool_call><function=NAME><parameter=KEY>value</parameter>…</function></tool_call>`: Qwen 3.5, Qwen 3 Coder.
 
     Values are bare: the function's schema tells text from JSON, and without one a value that is JSON counts as such.
@@ -107,8 +102,10 @@ class XmlForm(_Form):
             self._seen = at if closing else max(0, len(text) - len("</function>"))
             return None
         head = self._HEAD.match(text)
-        arguments = None if head is None else self._arguments(text[head.end() : end.start()], schemas.get(head[1]) or {})
-        return end.end(), None if head is None or arguments is None else [(head[1], arguments)]
+        if head is None:
+            return end.end(), None
+        arguments = self._arguments(text[head.end() : end.start()], schemas.get(head[1]) or {})
+        return end.end(), None if arguments is None else [(head[1], arguments)]
 
     def _arguments(self, body: str, schema: Mapping[str, Any]) -> str | None:
         written: dict[str, str] = {}
@@ -124,7 +121,7 @@ class XmlForm(_Form):
         return "{" + ", ".join(f"{json.dumps(key, ensure_ascii=False)}: {text}" for key, text in written.items()) + "}"
 
 
-class LlamaForm(_Form):
+class LlamaForm(CallForm):
     """`{"name": …, "parameters": {…}}` as the whole answer, or behind `<|python_tag|>`; several are divided by `;`."""
 
     opens = ("<|python_tag|>",)
@@ -152,7 +149,7 @@ class LlamaForm(_Form):
         return end, None if call is None else [call]
 
 
-class MistralForm(_Form):
+class MistralForm(CallForm):
     """`[TOOL_CALLS]` and an array of calls, or a name, `[ARGS]` and an object; a `[CALL_ID]` is passed over."""
 
     opens = ("[TOOL_CALLS]",)
@@ -178,8 +175,8 @@ class MistralForm(_Form):
         return end, [(named[1], arguments)] if is_json(arguments, dict) else None
 
 
-class DeepSeekForm(_Form):
-    """Calls between DeepSeek's own tokens: V3 and R1 with `function`, the name and a fenced block; V3.1 without them."""
+class DeepSeekForm(CallForm):
+    """Calls between DeepSeek's own tokens; V3 and R1 write `function`, the name and a fenced block, V3.1 does not."""
 
     _SECTION, _BEGIN, _SEPARATOR = "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>"
     opens = (_SECTION, _BEGIN)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from practicum.renderers.harmony import HarmonyParser
 from practicum.renderers.markup import HERMES, CallMarkup
 from practicum.renderers.native import Shape, guarded, native_messages, shape_of, spec_dict
 from practicum.renderers.parsing import AnswerParser, PlainParser, ReasoningParser
-from practicum.renderers.plain import explained, merged_turns, plain_turns
+from practicum.renderers.plain import example, explained, merged_turns, plain_turns
 from practicum.renderers.template_engine import ChatTemplate
 from practicum.renderers.tokenizer import ChatTokenizer, without_surrogates
 from practicum.renderers.tool_calls import ToolCallParser
@@ -164,24 +164,28 @@ class Renderer:
 
     def text(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> str:
         """The prompt as text, spelled-out special tokens as private-use characters. Raises RequestError."""
-        if tools and not self.native_tools:
-            messages, tools = explained(messages, tools, self.markup), ()
+        if not tools or self.native_tools:
+            return self._text(messages, tools)
+        shown = example(self.markup)
+        return self._text(explained(messages, tools, self.markup), ()).replace(self._guard(shown), shown, 1)
+
+    def _text(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> str:
+        turns = plain_turns(messages, self.markup, self._guard)
         try:
             if self._shape is not None:
                 return self._native_text(messages, tools, self._shape)
-            return self._plain_text(plain_turns(messages, self.markup), tools)
+            return self._plain_text(turns, tools)
         except RequestError as refused:
             try:
-                return self._plain_text(merged_turns(plain_turns(messages, self.markup)), tools)
+                return self._plain_text(merged_turns(turns), tools)
             except RequestError:
                 raise refused from None
 
     def _native_text(self, messages: Sequence[Message], tools: Sequence[ToolSpec], shape: Shape) -> str:
         return self._template.render(native_messages(messages, shape, self._guard), self._specs(tools))
 
-    def _plain_text(self, turns: Sequence[dict[str, str]], tools: Sequence[ToolSpec]) -> str:
-        plain = [{"role": turn["role"], "content": self._guard(turn["content"])} for turn in turns]
-        return self._template.render(plain, self._specs(tools))
+    def _plain_text(self, turns: Sequence[Mapping[str, str]], tools: Sequence[ToolSpec]) -> str:
+        return self._template.render(turns, self._specs(tools))
 
     def _specs(self, tools: Sequence[ToolSpec]) -> list[dict[str, Any]] | None:
         return [guarded(spec_dict(tool), self._guard) for tool in tools] or None

@@ -157,9 +157,7 @@ def _shows(
 
 
 def _exchange(*calls: ToolCall, content: str = "", reasoning: str = "") -> list[Message]:
-    results = [
-        Message(role="tool", content=f"probe_result{call.id[-1]}", tool_call_id=call.id, name=call.name) for call in calls
-    ]
+    results = [Message(role="tool", content=f"probe_result{call.id[-1]}", tool_call_id=call.id) for call in calls]
     answer = Message(role="assistant", content=content, reasoning=reasoning, tool_calls=calls)
     return [Message(role="user", content="question"), answer, *results]
 

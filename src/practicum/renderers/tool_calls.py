@@ -30,7 +30,7 @@ class ToolCallParser:
     """
 
     def __init__(self, names: Collection[str], call_id: Callable[[int], str], form: CallForm | None = None) -> None:
-        self._schemas: Mapping[str, Any] = names if isinstance(names, Mapping) else dict.fromkeys(names, {})
+        self._schemas: Mapping[str, Any] = names if isinstance(names, Mapping) else {name: {} for name in names}
         self._call_id = call_id
         self._form = form or HermesForm()
         self._pending = ""
