@@ -232,21 +232,20 @@ def _json_call(body: str, *, bare: bool = True) -> tuple[str, str] | None:
 
 def _array_calls(body: str) -> list[tuple[str, str]] | None:
     """Calls of a JSON array of objects, or of one object."""
+    if not is_json(body):
+        return None
     calls: list[tuple[str, str]] = []
-    at = 0 if body.startswith("{") else 1
-    while at < len(body) and body[at] != "]":
-        at = skip_space(body, at)
-        end = ValueEnd(at).find(body) if body[at : at + 1] == "{" else -1
-        call = _json_call(body[at:end]) if end >= 0 else None
+    at = 0 if body.startswith("{") else skip_space(body, 1)
+    while body[at : at + 1] == "{":
+        end = ValueEnd(at).find(body)
+        call = _json_call(body[at:end])
         if call is None:
             return None
         calls.append(call)
         at = skip_space(body, end)
         if body[at : at + 1] == ",":
             at = skip_space(body, at + 1)
-            if body[at : at + 1] == "]":
-                return None
-    return calls or None
+    return calls if calls and body[at:] in ("", "]") else None
 
 
 def _as_json(value: str, schema: Mapping[str, Any]) -> str:

@@ -44,6 +44,8 @@ CHATML = (
 )
 # Private-use characters stand for special tokens that a message spells out, while the template runs.
 _STAND_IN_BASE = 0xF8A00
+# Most ids that an opening tag and the white space behind it may take.
+_LONGEST_OPENING = 16
 
 
 class CannotExtend(RequestError):
@@ -148,19 +150,32 @@ class Renderer:
         anchor = self.tokenizer.encode(self.tokenizer.eos)
         return self._encode(self.tokenizer.eos + closing)[len(anchor) :]
 
-    def parser(self, names: Collection[str], call_id: Callable[[int], str]) -> AnswerParser:
+    def spelled_out(self, text: str) -> str:
+        """A prompt's text with the private-use characters replaced by what they stand for."""
+        return "".join(self._spelled.get(letter, letter) for letter in text)
+
+    def parser(
+        self, names: Collection[str], call_id: Callable[[int], str], *, prompt_ids: Sequence[int] | None = None
+    ) -> AnswerParser:
         """A parser for one answer.
 
         Args:
             names: functions that may be called; a call of another one is content. A mapping gives their JSON schemas,
                 which the families that write bare values need to tell text from numbers.
             call_id: gives the id of the n-th call of the answer.
+            prompt_ids: [P] what the answer follows: it shows whether the reasoning is open already, which may differ
+                from prompt to prompt. None goes by a prompt of one question.
         """
         if self.markup.kind == "harmony":
             return HarmonyParser(names, call_id)
         calls = ToolCallParser(names, call_id, FORMS[self.markup.kind]()) if names else PlainParser()
         tags = REASONING_TAGS.get(self._reasoning)
-        return ReasoningParser(calls, tags, opened=self._opens_reasoning) if tags else calls
+        if tags is None:
+            return calls
+        opened = self._opens_reasoning
+        if prompt_ids is not None:
+            opened = self.tokenizer.decode(prompt_ids[-_LONGEST_OPENING:]).rstrip().endswith(tags[0])
+        return ReasoningParser(calls, tags, opened=opened)
 
     def text(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> str:
         """The prompt as text, spelled-out special tokens as private-use characters. Raises RequestError."""
@@ -170,14 +185,13 @@ class Renderer:
         return self._text(explained(messages, tools, self.markup), ()).replace(self._guard(shown), shown, 1)
 
     def _text(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> str:
-        turns = plain_turns(messages, self.markup, self._guard)
         try:
             if self._shape is not None:
                 return self._native_text(messages, tools, self._shape)
-            return self._plain_text(turns, tools)
+            return self._plain_text(plain_turns(messages, self.markup, self._guard), tools)
         except RequestError as refused:
             try:
-                return self._plain_text(merged_turns(turns), tools)
+                return self._plain_text(merged_turns(plain_turns(messages, self.markup, self._guard)), tools)
             except RequestError:
                 raise refused from None
 

@@ -7,7 +7,7 @@ does not explain tools, and constrained decoding builds a grammar from it. It mu
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -45,7 +45,9 @@ class CallMarkup:
 
 
 def _xml_parameters(arguments: str) -> str:
-    members: Mapping[str, Any] = json.loads(arguments or "{}")
+    members = json.loads(arguments or "{}")
+    if not isinstance(members, dict):  # a caller's history may hold arguments that are no object
+        members = {"arguments": members}
     return "".join(f"<parameter={key}>\n{_bare(value)}\n</parameter>\n" for key, value in members.items())
 
 

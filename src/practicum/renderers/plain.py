@@ -1,7 +1,8 @@
 """Tools as plain text, for templates that do not render them: the system message explains, calls and results are text.
 
 Calls are written in the model family's own markup where it has one, so that what the model reads in its history is
-what it writes. A special token in a caller's text is guarded; one in the markup is meant. It must not know tokens or templates.
+what it writes. A special token in a caller's text is guarded; one in the markup is meant. It must not
+know tokens or templates.
 """
 
 from __future__ import annotations
