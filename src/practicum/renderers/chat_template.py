@@ -77,7 +77,7 @@ class Renderer:
         self._spelled = {mark: text for text, mark in self._stand_ins.items()}
         self._find_special = re.compile("|".join(map(re.escape, ordered))) if ordered else None
         self.family = family_of(source, tokenizer.specials, family)
-        self._reasoning = reasoning_of(self.family, source)
+        self.reasoning = reasoning_of(self.family, source)
         self._shape = shape_of(lambda messages, shape: self._native_text(messages, (), shape))
         self.native_calls = self._shape is not None
         self.native_tools = self._probe_tools()
@@ -85,6 +85,7 @@ class Renderer:
         self.markup: CallMarkup = self.family.markup if own else HERMES
         self._stops = [text for text in self.family.stops if text in tokenizer.specials]
         self._opens_reasoning = self._probe_reasoning()
+        self._late_system = self._probe_late_system()
 
     @classmethod
     def from_folder(cls, path: Path, tokenizer: ChatTokenizer, *, family: str | None = None) -> Renderer:
@@ -169,7 +170,7 @@ class Renderer:
         if self.markup.kind == "harmony":
             return HarmonyParser(names, call_id)
         calls = ToolCallParser(names, call_id, FORMS[self.markup.kind]()) if names else PlainParser()
-        tags = REASONING_TAGS.get(self._reasoning)
+        tags = REASONING_TAGS.get(self.reasoning)
         if tags is None:
             return calls
         opened = self._opens_reasoning
@@ -185,6 +186,10 @@ class Renderer:
         return self._text(explained(messages, tools, self.markup), ()).replace(self._guard(shown), shown, 1)
 
     def _text(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> str:
+        if not self._late_system:
+            lead = next((at for at, message in enumerate(messages) if message.role != "system"), len(messages))
+            later = [replace(m, role="user") if m.role == "system" else m for m in messages[lead:]]
+            messages = [*messages[:lead], *later]
         try:
             if self._shape is not None:
                 return self._native_text(messages, tools, self._shape)
@@ -251,9 +256,17 @@ class Renderer:
             return False
         return "probe_spec" in text
 
+    def _probe_late_system(self) -> bool:
+        """Whether a system message behind others comes out; elsewhere it is a user's."""
+        turns = [{"role": role, "content": f"probe_{role}"} for role in ("user", "assistant", "user", "system")]
+        try:
+            return "probe_system" in self._plain_text(turns, ())
+        except RequestError:
+            return False
+
     def _probe_reasoning(self) -> bool:
         """Whether a prompt ends inside the reasoning."""
-        tags = REASONING_TAGS.get(self._reasoning)
+        tags = REASONING_TAGS.get(self.reasoning)
         try:
             text = self._plain_text([{"role": "user", "content": "question"}], ())
         except RequestError:

