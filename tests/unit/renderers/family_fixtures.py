@@ -168,12 +168,11 @@ def _deepseek(call: str, prompt: str = "", history: str = "") -> str:
         "{% elif m.role == 'assistant' and m.content is none %}<｜Assistant｜><｜tool▁calls▁begin｜>"
         "{% set ns.tool = false %}{% for c in m.tool_calls %}{{ '\\n' if not loop.first }}" + call + "{% endfor %}"
         "<｜tool▁calls▁end｜>{{ eos_token }}{% elif m.role == 'assistant' %}"
-        "{% if not ns.tool %}<｜Assistant｜>" + history + "{% endif %}{% set ns.tool = false %}"
-        "{{ m.content.split('</think>')[-1] }}{{ eos_token }}"
+        "{% if ns.tool %}<｜tool▁outputs▁end｜>{% else %}<｜Assistant｜>" + history + "{% endif %}"
+        "{% set ns.tool = false %}{{ m.content.split('</think>')[-1] }}{{ eos_token }}"
         "{% elif m.role == 'tool' %}{{ '<｜tool▁outputs▁begin｜>' if not ns.tool }}{% set ns.tool = true %}"
-        "<｜tool▁output▁begin｜>{{ m.content }}<｜tool▁output▁end｜>"
-        "{{ '<｜tool▁outputs▁end｜>' if loop.last or messages[loop.index0 + 1].role != 'tool' }}{% endif %}{% endfor %}"
-        "{% if add_generation_prompt and not ns.tool %}<｜Assistant｜>" + prompt + "{% endif %}"
+        "<｜tool▁output▁begin｜>{{ m.content }}<｜tool▁output▁end｜>{% endif %}{% endfor %}"
+        "{% if ns.tool %}<｜tool▁outputs▁end｜>{% elif add_generation_prompt %}<｜Assistant｜>" + prompt + "{% endif %}"
     )
 
 

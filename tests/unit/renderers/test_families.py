@@ -41,6 +41,7 @@ BREAKS = {
     "qwen3_5": {"block_in_prompt", "reasoning_stripped", "history_rewritten"},
     "qwen3_5_small": {"block_in_prompt"},
     "mistral": {"definitions_moved"},
+    "deepseek_v3": {"block_in_prompt"},
     "deepseek_r1": {"block_in_prompt"},
     "deepseek_v31": {"block_in_prompt"},
 }
