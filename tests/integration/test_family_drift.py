@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -88,7 +89,7 @@ class Harness:
             Incoming(dialect=openai_chat, raw=raw, path={}, headers={}, url_session="s", principal=WHO)
         )
 
-    def sampled(self, prepared: Prepared) -> list[int]:
+    def written(self, prepared: Prepared) -> list[int]:
         """Ids of an answer, cut by length or ended by one of the family's stop tokens."""
         rng = self.rng
         wanted = calls(rng, self.renderer) if rng.random() < 0.6 else []
@@ -100,8 +101,8 @@ class Harness:
             return ids[: rng.randint(1, len(ids))]
         return [*ids, rng.choice(self.renderer.stop_ids)]
 
-    def answer(self, prepared: Prepared, ids: list[int]) -> Message:
-        """Decode, parse and record as the gateway does; the logprobs stand for those of a sampler."""
+    def answer(self, prepared: Prepared, ids: Sequence[int], logprobs: Sequence[float]) -> Message:
+        """Decode, parse and record as the gateway does."""
         call_id = f"call_{len(self.store.calls):08d}"
         stops = self.renderer.stop_ids
         answer = AnswerText(prepared.request, call_id, self.renderer, prepared.prompt_ids)
@@ -126,7 +127,7 @@ class Harness:
                 finish_reason=answer.finish_reason("stop" if ids[-1] in stops else "length"),
                 prompt_ids=prepared.prompt_ids,
                 completion_ids=tuple(ids),
-                logprobs=tuple(-self.rng.random() for _ in ids),
+                logprobs=tuple(logprobs),
                 versions=(1,) * len(ids),
                 parent_call_id=parent.call.call_id if parent else None,
                 episode_id=prepared.episode_id,
@@ -182,8 +183,8 @@ def test_the_merged_episode_is_what_was_served(name: str) -> None:
             assert prepared.link.fork_reason == (None if turn else "new_conversation")
             tail = renderer.tokenizer.decode(prepared.prompt_ids[len(served) :])
             assert all(said(tail, text) for text in added), (seed, turn, added, tail)
-            ids = harness.sampled(prepared)
-            message = harness.answer(prepared, ids)
+            ids = harness.written(prepared)
+            message = harness.answer(prepared, ids, [-0.5] * len(ids))
             added = harness.replay(message)
             served = (*prepared.prompt_ids, *ids)
             seen["calls"] += len(message.tool_calls)
