@@ -76,6 +76,7 @@ class Renderer:
         self._stand_ins = {text: chr(_STAND_IN_BASE + index) for index, text in enumerate(ordered)}
         self._spelled = {mark: text for text, mark in self._stand_ins.items()}
         self._find_special = re.compile("|".join(map(re.escape, ordered))) if ordered else None
+        self._find_stand_in = re.compile(f"([{''.join(self._spelled)}])") if ordered else None
         self.family = family_of(source, tokenizer.specials, family)
         self.reasoning = reasoning_of(self.family, source)
         self._shape = shape_of(lambda messages, shape: self._native_text(messages, (), shape))
@@ -239,10 +240,10 @@ class Renderer:
         return self._find_special.sub(lambda found: self._stand_ins[found.group()], text)
 
     def _encode(self, text: str) -> list[int]:
-        if not any(mark in text for mark in self._spelled):
+        if self._find_stand_in is None:
             return self.tokenizer.encode(text)
         ids: list[int] = []
-        for piece in re.split("([" + "".join(self._spelled) + "])", text):
+        for piece in self._find_stand_in.split(text):
             spelled = self._spelled.get(piece)
             ids.extend(self.tokenizer.encode(piece) if spelled is None else self.tokenizer.encode_plain(spelled))
         return ids

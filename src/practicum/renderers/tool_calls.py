@@ -87,12 +87,11 @@ class ToolCallParser:
 
     def _start(self) -> int:
         """Where the next block could begin, or -1."""
-        found = [at for mark in self._form.opens if (at := self._pending.find(mark)) >= 0]
         if self._fresh and self._form.first:
             lead = self._pending.find(self._form.first)
             if lead >= 0 and self._is_gap(lead):
-                found.append(lead)
-        return min(found, default=-1)
+                return lead
+        return min((at for mark in self._form.opens if (at := self._pending.find(mark)) >= 0), default=-1)
 
     def _is_gap(self, length: int) -> bool:
         """Whether so much of the beginning is nothing but what may stand before a call, or between two."""

