@@ -115,7 +115,7 @@ def model(
 
     renderer = wiring.renderer(wiring.settings(config, wiring.overrides(sets, home)))
     through = {True: "template", False: "text"}
-    facts = {
+    facts: dict[str, str | list[str]] = {
         "family": renderer.family.name,
         "calls": renderer.markup.kind,
         "reasoning": renderer.reasoning,

@@ -28,7 +28,7 @@ from typing import Any
 from practicum.errors import ConfigError, RequestError
 from practicum.renderers.call_forms import FORMS
 from practicum.renderers.families import REASONING_TAGS, family_of, reasoning_of
-from practicum.renderers.harmony import HarmonyParser
+from practicum.renderers.harmony import PLAIN_ANSWER, HarmonyParser
 from practicum.renderers.markup import HERMES, CallMarkup
 from practicum.renderers.native import Shape, guarded, native_messages, shape_of, spec_dict
 from practicum.renderers.parsing import AnswerParser, PlainParser, ReasoningParser
@@ -174,10 +174,15 @@ class Renderer:
         tags = REASONING_TAGS.get(self.reasoning)
         if tags is None:
             return calls
-        opened = self._opens_reasoning
-        if prompt_ids is not None:
-            opened = self.tokenizer.decode(prompt_ids[-_LONGEST_OPENING:]).rstrip().endswith(tags[0])
+        opened = self._opens_reasoning if prompt_ids is None else self._ends_inside(prompt_ids, tags[0])
         return ReasoningParser(calls, tags, opened=opened)
+
+    def answer_opening(self, prompt_ids: Sequence[int]) -> str:
+        """What an answer without reasoning begins with behind a prompt [P]: its channel, or an end of reasoning."""
+        if self.markup.kind == "harmony":
+            return PLAIN_ANSWER
+        tags = REASONING_TAGS.get(self.reasoning)
+        return f"\n{tags[1]}\n\n" if tags and self._ends_inside(prompt_ids, tags[0]) else ""
 
     def text(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> str:
         """The prompt as text, spelled-out special tokens as private-use characters. Raises RequestError."""
@@ -185,6 +190,9 @@ class Renderer:
             return self._text(messages, tools)
         shown = example(self.markup)
         return self._text(explained(messages, tools, self.markup), ()).replace(self._guard(shown), shown, 1)
+
+    def _ends_inside(self, prompt_ids: Sequence[int], tag: str) -> bool:
+        return self.tokenizer.decode(prompt_ids[-_LONGEST_OPENING:]).rstrip().endswith(tag)
 
     def _text(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> str:
         if not self._late_system:

@@ -18,6 +18,7 @@ from practicum.renderers.raw_json import is_json
 from practicum.types.messages import Piece, Thought, ToolCall
 
 _START, _CHANNEL, _MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
+PLAIN_ANSWER = f"{_CHANNEL}final{_MESSAGE}"
 _ENDS = ("<|end|>", "<|call|>", "<|return|>")
 _TAG = re.compile("|".join(map(re.escape, (*_ENDS, _START))))
 _RECIPIENT = re.compile(r"\bto=(?:functions\.)?([^\s<]+)")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -121,10 +121,10 @@ class HubTokenizer:
         tokenizer.no_truncation()
         tokenizer.no_padding()
         self._tokenizer = tokenizer
-        added = [token.content for token in tokenizer.get_added_tokens_decoder().values()]
-        special = {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
-        self._specials = frozenset(text for text in added if text in special or _CONTROL.fullmatch(text))
-        self._plain = _without_added(tokenizer)
+        added = tokenizer.get_added_tokens_decoder().values()
+        unmarked = {token.content for token in added if not token.special and _CONTROL.fullmatch(token.content)}
+        self._specials = frozenset({token.content for token in added if token.special} | unmarked)
+        self._plain = _recognising_none(tokenizer, unmarked)
         self._eos_ids = eos_ids
         self._bos = bos
         self._eos = eos
@@ -233,12 +233,15 @@ class IncrementalDecoder:
         return self._tokenizer.decode(self._context + self._window)[len(before) :]
 
 
-def _without_added(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
-    """The same tokenizer for which every added token is special, so that it can be told to recognise none."""
-    settings = json.loads(tokenizer.to_str())
-    for token in settings.get("added_tokens", []):
-        token["special"] = token["special"] or _CONTROL.fullmatch(token["content"]) is not None
-    plain = tokenizers.Tokenizer.from_str(json.dumps(settings))
+def _recognising_none(tokenizer: tokenizers.Tokenizer, unmarked: Set[str]) -> tokenizers.Tokenizer:
+    """The same tokenizer, to which neither a special token nor one of `unmarked` is more than its text."""
+    source = tokenizer.to_str()
+    if unmarked:  # the library can ignore special tokens only, so they are made so
+        settings = json.loads(source)
+        for token in settings["added_tokens"]:
+            token["special"] = token["special"] or token["content"] in unmarked
+        source = json.dumps(settings)
+    plain = tokenizers.Tokenizer.from_str(source)
     plain.encode_special_tokens = True
     return plain
 

@@ -14,7 +14,7 @@ from tests.unit.renderers.family_talk import TOOLS, conversation
 
 from practicum.errors import ConfigError, RequestError
 from practicum.renderers import CannotExtend, Renderer, prefix_findings, render_with_spans
-from practicum.types.messages import Message, ToolCall
+from practicum.types.messages import Message, Thought, ToolCall
 
 FAMILY = {
     "qwen2_5": "hermes",
@@ -163,6 +163,39 @@ def test_a_prompt_an_answer_and_its_tail_are_the_whole_conversation(name: str, r
         return_id, end_id = (renderer.tokenizer.encode(text)[0] for text in ("<|return|>", "<|end|>"))
         made = [end_id if token == return_id else token for token in made]
     assert made == whole
+
+
+def test_an_answer_that_a_person_wrote_is_read_back_as_text(renderer: Renderer) -> None:
+    prompt = renderer.render([Message(role="user", content="two and two?")])
+    parser = renderer.parser((), str, prompt_ids=prompt)
+    text = renderer.answer_opening(prompt) + "Four."
+    assert [*parser.feed(text), *parser.finish()] == ["Four."]
+
+
+@pytest.mark.parametrize(
+    ("template", "answer", "thought"),
+    [
+        ("[INST]{{ messages[0].content }}[/INST][THINK]", "Hm.[/THINK]Four.", "Hm."),
+        ("{{ messages[0].content }}{# [THINK] #}", "[THINK]Hm.[/THINK]Four.", "Hm."),
+        ("{{ messages[0].content }}{# </think> #}", "<think>\nHm.\n</think>\n\nFour.", "Hm."),
+        ("{{ messages[0].content }}{# </think> #}<think>", "Hm.</think>Four.", "Hm."),
+    ],
+)
+def test_reasoning_tags_are_read_off_the_template(template: str, answer: str, thought: str) -> None:
+    renderer = Renderer(fixture_renderer("generic").tokenizer, template)
+    parser = renderer.parser((), str)
+    assert [*parser.feed(answer), *parser.finish()] == [Thought(text=thought), "Four."]
+
+
+def test_whether_the_reasoning_is_open_is_read_off_each_prompt() -> None:
+    """DeepSeek R1 opens it behind a question, and not behind a tool's result."""
+    renderer = fixture_renderer("deepseek_r1")
+    question = [Message(role="user", content="find")]
+    result = Message(role="tool", content="found", tool_call_id=CALL.id)
+    behind_result = [*question, Message(role="assistant", tool_calls=(CALL,)), result]
+    for messages, expected in ((question, [Thought(text="Four.")]), (behind_result, ["Four."])):
+        parser = renderer.parser((), str, prompt_ids=renderer.render(messages))
+        assert [*parser.feed("Four."), *parser.finish()] == expected
 
 
 def test_findings_name_what_breaks_a_prefix(name: str, renderer: Renderer) -> None:
