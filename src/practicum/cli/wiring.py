@@ -82,7 +82,7 @@ def renderer(config: Config) -> Renderer:
     if is_scripted(config.model.id):
         return Renderer(ByteTokenizer())
     folder = model_folder(config)
-    return Renderer.from_folder(folder, HubTokenizer.from_folder(folder))
+    return Renderer.from_folder(folder, HubTokenizer.from_folder(folder), family=config.model.parser)
 
 
 def sampler(config: Config) -> Sampler:

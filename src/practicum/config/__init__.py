@@ -3,7 +3,7 @@
 Torch-free and quick to import. Unknown keys are errors, wherever they come from.
 """
 
-from practicum.config.learning import CurationConfig, EvalsConfig, GateConfig, LearnConfig
+from practicum.config.learning import CurationConfig, EvalsConfig, GateConfig, InternConfig, LearnConfig
 from practicum.config.loading import Config, flatten, known_keys, load_config, origins
 from practicum.config.serving import (
     FeedbackConfig,
@@ -21,6 +21,7 @@ __all__ = [
     "FeedbackConfig",
     "GateConfig",
     "GatewayConfig",
+    "InternConfig",
     "LearnConfig",
     "ModelConfig",
     "RolloutsConfig",

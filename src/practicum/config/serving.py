@@ -29,13 +29,17 @@ class ServerConfig(Section):
 
 
 class ModelConfig(Section):
-    """Which model is served, and with what. `threads` 0 chooses; `context_length` none takes the model's own."""
+    """Which model is served, and with what. `threads` 0 chooses; `context_length` none takes the model's own.
+
+    `parser` names the family whose calls and reasoning are read from answers; none takes what the template shows.
+    """
 
     id: str = Field(default="smollm2-135m-instruct", min_length=1)
     cache_dir: Path | None = None
     threads: int = Field(default=0, ge=0)
     max_batch: int = Field(default=32, gt=0)
     context_length: int | None = Field(default=None, gt=0)
+    parser: str | None = None
 
     @property
     def cache_path(self) -> Path:

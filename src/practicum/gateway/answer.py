@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from practicum.dialects.request import ChatRequest
 from practicum.gateway.stops import StopMatcher
 from practicum.renderers import Renderer
+from practicum.renderers.parsing import AnswerParser, PlainParser
 from practicum.types.calls import ModelCall
 from practicum.types.messages import Message, Piece, Thought, ToolCall
 from practicum.types.tokens import FinishReason
@@ -19,18 +20,21 @@ class AnswerText:
         request: what was asked: stop strings, tools on offer, and whether several calls are wanted.
         call_id: names the tool calls.
         renderer: knows how the model writes calls and reasoning.
+        prompt_ids: [P] what was sampled from; its end says whether the reasoning is open already.
     """
 
-    def __init__(self, request: ChatRequest, call_id: str, renderer: Renderer) -> None:
+    def __init__(self, request: ChatRequest, call_id: str, renderer: Renderer, prompt_ids: Sequence[int]) -> None:
         self.text = ""
         self._content = ""
         self._reasoning = ""
         self._calls: list[ToolCall] = []
         self._one_call = not request.parallel_tools
         self._stops = StopMatcher(request.params.stop)
-        names = [tool.name for tool in request.tools] if request.parse_tools else []
+        names = {tool.name: tool.parameters for tool in request.tools} if request.parse_tools else {}
         suffix = call_id.rpartition("_")[2]
-        self._parser = renderer.parser(names, lambda index: f"call_{suffix}_{index}")
+        self._parser: AnswerParser = PlainParser()  # a raw prompt is continued, not answered
+        if request.prompt is None:
+            self._parser = renderer.parser(names, lambda index: f"call_{suffix}_{index}", prompt_ids=prompt_ids)
 
     @property
     def message(self) -> Message:
@@ -86,6 +90,6 @@ class AnswerText:
 
 def recorded_answer(call: ModelCall, request: ChatRequest, renderer: Renderer) -> tuple[AnswerText, list[Piece]]:
     """The answer of a call on record, and its pieces."""
-    answer = AnswerText(request, call.call_id, renderer)
+    answer = AnswerText(request, call.call_id, renderer, call.prompt_ids)
     pieces = answer.feed(call.text)
     return answer, pieces + answer.finish()

@@ -132,7 +132,7 @@ class ChatResponse(Response):
     async def _answer(self) -> None:
         parts, prepared = self._parts, self._prepared
         recording = await parts.recorder.begin(self._call, self._mode)
-        answer = AnswerText(prepared.request, self._call.call_id, parts.renderer)
+        answer = AnswerText(prepared.request, self._call.call_id, parts.renderer, prepared.prompt_ids)
         generation = Generation(
             parts.sampler,
             parts.renderer.tokenizer,

@@ -154,9 +154,10 @@ class Preparer:
         served = parent.call.prompt_ids + parent.call.completion_ids
         before = request.messages[: len(request.messages) - len(parent.rest) - 1]
         last = served[-1]
-        stop_id = last if last in self._renderer.tokenizer.eos_ids else None
+        stop_id = last if last in self._renderer.stop_ids else None
         try:
-            tail = self._renderer.tail(before, parent.rest, request.tools, stop_id=stop_id)
+            answer = request.messages[len(before)]
+            tail = self._renderer.tail(before, parent.rest, request.tools, stop_id=stop_id, answer=answer)
         except CannotExtend:
             forked = Link(parent=None, fork_reason="template_cannot_extend", prompt_hash=joined.prompt_hash)
             return forked, self._renderer.render(request.messages, request.tools)

@@ -8,6 +8,7 @@ It must not know messages or tokens.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NoReturn
 
@@ -51,14 +52,14 @@ class ChatTemplate:
             raise ConfigError(f"The model's chat template does not compile: {error}") from error
         self._constants = {"bos_token": bos, "eos_token": eos}
 
-    def render(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> str:
+    def render(self, messages: Sequence[Mapping[str, Any]], tools: list[dict[str, Any]] | None) -> str:
         """Text of the conversation with the prompt for the next assistant turn.
 
         Raises: RequestError when the template refuses the conversation or fails on it.
         """
         try:
             return self._template.render(
-                messages=messages, tools=tools, documents=None, add_generation_prompt=True, **self._constants
+                messages=list(messages), tools=tools, documents=None, add_generation_prompt=True, **self._constants
             )
         except TemplateRefusal as error:
             raise RequestError(

@@ -85,7 +85,7 @@ def test_w6_tool_calls_of_the_history_are_in_the_ids(renderer: Renderer) -> None
 def test_w6_a_template_that_drops_calls_gets_them_as_text() -> None:
     source = NATIVE_SOURCE.replace("m.tool_calls", "m.nothing")
     renderer = Renderer(TOKENIZER, source)
-    assert not renderer.native_tools
+    assert renderer.native_tools and not renderer.native_calls
     call = ToolCall(id="c1", name="bash", arguments='{"command": "ls"}')
     text = text_of(
         renderer.render([Message(role="user"), Message(role="assistant", content="Now.", tool_calls=(call,))])
