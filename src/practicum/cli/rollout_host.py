@@ -20,41 +20,45 @@ from practicum.sandboxes.sandbox import Limits
 from practicum.store import Store
 
 
+def rollout_service(config: Config, store: Store, stalls: Stalls, gateway: str) -> RolloutService:
+    """The configured service, not entered yet. Raises ConfigError for what the configuration names wrongly."""
+    chosen = config.rollouts
+    shipped = {name: adapter() for name, adapter in ADAPTERS.items()}
+    own = {name: _made(_named(path, f"rollouts.harnesses.{name}")) for name, path in chosen.harnesses.items()}
+    return RolloutService(
+        store,
+        harnesses={**shipped, **own},
+        sandboxes=provider(chosen.sandbox, hide=[config.home.absolute()]),
+        graders={name: _named(path, f"rollouts.graders.{name}") for name, path in chosen.graders.items()},
+        gateway=chosen.gateway_url or gateway,
+        model=config.gateway.model_name,
+        limits=RolloutLimits(
+            prepare=chosen.prepare,
+            ready=chosen.ready,
+            run=chosen.run,
+            grade=chosen.grade,
+            open=chosen.open,
+            attempts=chosen.attempts,
+        ),
+        sandbox_limits=Limits(
+            cpu_s=chosen.cpu_s,
+            memory_bytes=chosen.memory_bytes,
+            file_bytes=chosen.file_bytes,
+            processes=chosen.processes,
+        ),
+        stalls=stalls,
+        callback_hosts=chosen.callback_hosts,
+    )
+
+
 class RolloutHost:
-    """A service that begins once the server listens. Raises ConfigError for what the configuration names wrongly."""
+    """A service that begins once the server listens."""
 
     def __init__(self, config: Config, store: Store) -> None:
         self.stalls = Stalls()
         self._config = config
         self._listening = asyncio.Event()
-        chosen = config.rollouts
-        self._service = RolloutService(
-            store,
-            harnesses={
-                **{name: adapter() for name, adapter in ADAPTERS.items()},
-                **{name: _made(_named(path, f"rollouts.harnesses.{name}")) for name, path in chosen.harnesses.items()},
-            },
-            sandboxes=provider(chosen.sandbox, hide=[config.home.absolute()]),
-            graders={name: _named(path, f"rollouts.graders.{name}") for name, path in chosen.graders.items()},
-            gateway=chosen.gateway_url or "",
-            model=config.gateway.model_name,
-            limits=RolloutLimits(
-                prepare=chosen.prepare,
-                ready=chosen.ready,
-                run=chosen.run,
-                grade=chosen.grade,
-                open=chosen.open,
-                attempts=chosen.attempts,
-            ),
-            sandbox_limits=Limits(
-                cpu_s=chosen.cpu_s,
-                memory_bytes=chosen.memory_bytes,
-                file_bytes=chosen.file_bytes,
-                processes=chosen.processes,
-            ),
-            stalls=self.stalls,
-            callback_hosts=chosen.callback_hosts,
-        )
+        self._service = rollout_service(config, store, self.stalls, "")
 
     def router(self, authenticate: Authenticate) -> APIRouter:
         """The service's routes."""

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
+    from practicum.capture.stalls import Stalls
     from practicum.config import Config
     from practicum.evals.graders import Grader
+    from practicum.harnesses.service import RolloutService
     from practicum.live.workbench import Workbench
     from practicum.policies import Registry
     from practicum.renderers import Renderer
@@ -116,6 +119,13 @@ def workbench(config: Config) -> Workbench:
     from practicum.engines.embedded.workbench import EmbeddedWorkbench
 
     return EmbeddedWorkbench(folder, config.model, config.learn)
+
+
+def rollout_service(config: Config, store: Store, stalls: Stalls) -> partial[RolloutService]:
+    """Makes the rollout service, once the gateway's address is known."""
+    from practicum.cli import rollout_host
+
+    return partial(rollout_host.rollout_service, config, store, stalls)
 
 
 def graders(config: Config) -> Mapping[str, Grader]:

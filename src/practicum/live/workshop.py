@@ -10,7 +10,7 @@ import asyncio
 import threading
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from practicum.config import ServerConfig
 from practicum.errors import EngineError
@@ -88,7 +88,8 @@ class Workshop:
         listening: asyncio.Future[int] = self._loop.create_future()
         self._server.started_at = listening.set_result
         serving = asyncio.create_task(serve(self._server))
-        await asyncio.wait([serving, listening], return_when=asyncio.FIRST_COMPLETED)
+        first: tuple[asyncio.Future[Any], ...] = (serving, listening)
+        await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
         if not listening.done():
             await serving
             raise EngineError("The gateway of the internship did not start.")
