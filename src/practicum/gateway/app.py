@@ -4,7 +4,7 @@
     POST /v1beta/models/NAME:generateContent  :streamGenerateContent  :countTokens
     GET  /v1/models[/NAME]        the live name, its aliases, and each released version; /v1beta for Gemini's shape
     GET  /  /healthz  /readyz     probes; they need no key
-    GET  /openapi.json            of the routes that are ours; it needs no key
+    GET  /openapi.json            of the routes that are ours; any key opens it
 
 All of them also without the version, and below /s/SESSION/.
 

@@ -26,7 +26,7 @@ from practicum.types.ids import new_id
 
 _log = logging.getLogger("practicum.gateway")
 
-OPEN_PATHS = frozenset({"/", "/api/hello", "/healthz", "/readyz", "/openapi.json"})
+OPEN_PATHS = frozenset({"/", "/api/hello", "/healthz", "/readyz"})
 _SESSION_PREFIX = re.compile(r"/s/([^/]*)(/.*)")
 _URL_SESSION = "practicum.url_session"
 _REQUEST_ID = "practicum.request_id"

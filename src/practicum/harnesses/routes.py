@@ -3,7 +3,7 @@
     POST /v1/rollouts                    a task; 201 with its group, the same group for the same `submission_key`
     GET  /v1/rollouts                    the caller's groups, newest first
     GET  /v1/rollouts/GROUP              how it stands
-    GET  /v1/rollouts/GROUP/results      results in the order of their ends; `seen`, `wait_s`
+    GET  /v1/rollouts/GROUP/results      results in the order of their ends; `skip`, `wait_s`
     POST /v1/rollouts/GROUP/cancel       the group, or one rollout of it
     POST /v1/rollouts/GROUP/continue     a further instruction for a rollout
 
@@ -74,8 +74,8 @@ def router(service: RolloutService, authenticate: Authenticate) -> APIRouter:
 
     @routes.get("/v1/rollouts", response_model=list[GroupBody])
     async def list_groups(principal: caller, limit: Annotated[int, Query(ge=1, le=100)] = 20) -> Response:
-        groups = service.groups(None if principal.may("admin") else principal.name, limit)
-        return _Ascii([group_body(group).model_dump(mode="json") for group in groups])
+        found = service.groups(None if principal.may("admin") else principal.name, limit)
+        return _Ascii([group_body(service.status(group.group_id)).model_dump(mode="json") for group in found])
 
     @routes.get("/v1/rollouts/{group_id}", response_model=GroupBody)
     async def status(group_id: str, principal: caller) -> Response:
