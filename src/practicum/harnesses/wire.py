@@ -188,7 +188,7 @@ def rollout_body(rollout: Rollout) -> RolloutBody:
     }
     for name in ("outcomes", "attempts", "stages"):
         given[name] = list(given[name])
-    return RolloutBody.model_validate(given)
+    return RolloutBody.model_validate(_utf8(given))
 
 
 def group_body(group: Group) -> GroupBody:
@@ -216,6 +216,15 @@ def result_body(result: RolloutResult) -> ResultBody:
         rows=[RowBody.model_validate(row) for row in rows],
         refusals=dict(result.refusals),
     )
+
+
+def _utf8(value: Any) -> Any:
+    """Harnesses and graders may say what has no UTF-8, and an answer must have it."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {name: _utf8(member) for name, member in value.items()}
+    return [_utf8(member) for member in value] if isinstance(value, list) else value
 
 
 def causes_table() -> str:
