@@ -20,12 +20,14 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from practicum.errors import ConfigError, RequestError
+from practicum.errors import ConfigError, RequestError, Unsupported
+from practicum.renderers.call_grammar import HERMES, CallForm, call_grammar
 from practicum.renderers.parsing import AnswerParser, PlainParser
 from practicum.renderers.template_engine import ChatTemplate
 from practicum.renderers.tokenizer import ChatTokenizer, without_surrogates
 from practicum.renderers.tool_calls import ToolCallParser
 from practicum.types.messages import Message, ToolCall, ToolSpec
+from practicum.types.tokens import Constraint
 
 CHATML = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
@@ -131,6 +133,23 @@ class Renderer:
             call_id: gives the id of the n-th call of the answer.
         """
         return ToolCallParser(names, call_id) if names else PlainParser()
+
+    @property
+    def call_form(self) -> CallForm | None:
+        """How a call is forced; None where this model's way of writing calls cannot be."""
+        return HERMES
+
+    def call_constraint(
+        self, tools: Sequence[ToolSpec], *, several: bool, answer: Constraint | None, source: str
+    ) -> Constraint:
+        """The constraint under which an answer calls one of `tools`, or else is the JSON of `answer` where given.
+
+        Raises: Unsupported where this model's calls cannot be forced; RequestError for a tool that cannot be.
+        """
+        if self.call_form is None:
+            raise Unsupported("A call cannot be forced in the form in which this model writes calls.", param=source)
+        ids = {text: self.tokenizer.encode(text)[0] for text in self.tokenizer.specials}
+        return call_grammar(self.call_form, tools, several=several, answer=answer, special_ids=ids, source=source)
 
     def _text(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> str:
         if self.native_tools:
