@@ -12,10 +12,13 @@ not know torch, batches or what the constraint is for.
 from __future__ import annotations
 
 import asyncio
+import math
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from practicum.errors import EngineError, MissingExtra, RequestError, Unsupported
@@ -29,7 +32,12 @@ if TYPE_CHECKING:
 
 MOST_CHARS = 262_144
 COMPILE_S = 5.0
+# The library builds a state for each remainder of a `multipleOf`, without a limit of its own.
+MOST_REMAINDERS = 10_000
 _KEPT = 64
+
+_MULTIPLE = re.compile(r'"multipleOf"\s*:\s*(-?\d{1,400}(?:\.\d{1,400})?(?:[eE][-+]?\d{1,3})?)')
+_ESCAPED = re.compile(r"\\u([0-9a-fA-F]{4})")
 
 
 class Matcher:
@@ -146,6 +154,12 @@ class Constraints:
                 hint="Send a smaller one.",
                 param=constraint.source,
             )
+        if _remainders(constraint.text) > MOST_REMAINDERS:
+            raise RequestError(
+                f"`{constraint.source}` cannot be enforced: its `multipleOf` is too long a number, alone or together.",
+                hint=f"Their common multiple may be {MOST_REMAINDERS} at most, without its trailing zeros.",
+                param=constraint.source,
+            )
         library = _library()
         trie = self._trie_of(library)
         try:
@@ -192,6 +206,17 @@ def _grammar(matcher: type[LLMatcher], constraint: Constraint) -> str:
     schema = constraint.text if constraint.kind == "json_schema" else '{"type": "object"}'
     options = {"whitespace_pattern": WHITESPACE, "lenient": not constraint.strict}
     return matcher.grammar_from_json_schema(schema, overrides=options)  # type: ignore[arg-type]
+
+
+def _remainders(text: str) -> int:
+    """Remainders of all that the schemas in `text` want to be multiples of: their common multiple, as digits."""
+    plain = _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)
+    numbers = {Decimal(found[1]).normalize() for found in _MULTIPLE.finditer(plain)}
+    if any(abs(number.adjusted()) > 100 for number in numbers):
+        return MOST_REMAINDERS + 1
+    lowest = min((int(number.as_tuple().exponent) for number in numbers), default=0)
+    common = math.lcm(*(max(1, abs(int(number.scaleb(-lowest)))) for number in numbers))
+    return int(str(common).rstrip("0"))
 
 
 def _trie(library: Any, tokenizer: ChatTokenizer | None, vocabulary: int) -> LLTokenizer:

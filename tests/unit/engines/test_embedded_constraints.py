@@ -174,6 +174,9 @@ def test_an_answer_is_cut_at_its_length_and_ends_without_stop_ids_where_the_gram
         (schema({"$ref": "http://127.0.0.1/x"}), "http://127.0.0.1/x"),
         (Constraint(kind="json_schema", text="[1]"), "object"),
         (Constraint(kind="json_schema", text='{"const": "\\ud800"}'), "escape"),
+        (schema({"type": "integer", "multipleOf": 99_991}), "multipleOf"),
+        (schema({"allOf": [{"multipleOf": 997}, {"multipleOf": 9.91}], "type": "number"}), "multipleOf"),
+        (Constraint(kind="grammar", text='start: %json {"type": "integer", "multipleO\\u0066": 999983}'), "multipleOf"),
         (Constraint(kind="regex", text="("), "unclosed"),
         (Constraint(kind="regex", text="a\ud800"), "surrogates"),
         (Constraint(kind="grammar", text="start: missing"), "missing"),
@@ -227,12 +230,13 @@ def test_a_constraint_that_leads_nowhere_ends_its_own_sequence_alone(sampler, ma
         schema({"type": "object", "properties": {f"p{index}": {"type": "string"} for index in range(2000)}}),
         schema({"allOf": [{"anyOf": [{"properties": {f"a{i}{j}": {}}} for j in range(3)]} for i in range(12)]}),
         schema({"type": "string", "pattern": "^((a{0,100}){0,100}){0,100}$"}),
-        schema({"type": "integer", "multipleOf": 999_983}),
+        schema({"type": "integer", "multipleOf": 9973}),
+        schema({"type": "object", "required": [f"r{index}" for index in range(4000)]}),
         schema({"type": "array", "items": {}, "minItems": 100_000}),
         Constraint(kind="regex", text="(a|b)*a(a|b){20000}"),
         Constraint(kind="grammar", text=DOUBLING),
     ],
-    ids=["enum", "properties", "allOf", "pattern", "multipleOf", "array", "regex", "grammar"],
+    ids=["enum", "properties", "allOf", "pattern", "multipleOf", "required", "array", "regex", "grammar"],
 )  # fmt: skip
 def test_hostile_constraints_compile_or_are_refused_in_bounded_time(constraint):
     started = time.monotonic()
@@ -243,6 +247,14 @@ def test_hostile_constraints_compile_or_are_refused_in_bounded_time(constraint):
     except (RequestError, EngineError):
         pass
     assert time.monotonic() - started < COMPILE_S
+
+
+def test_multiples_that_people_ask_for_are_fine(sampler, make_request):
+    money = schema({"type": "object", "properties": {"eur": {"type": "number", "multipleOf": 0.01, "minimum": 0,
+                    "maximum": 99}, "n": {"type": "integer", "multipleOf": 250, "minimum": 250, "maximum": 1000}},
+                    "required": ["eur", "n"], "additionalProperties": False})  # fmt: skip
+    value = json.loads(text_of(sampler.generate([make_request(1, constraint=money, **HOT)])[0]))
+    assert 0 <= value["eur"] <= 99 and value["n"] in (250, 500, 750, 1000)
 
 
 def test_a_compiled_constraint_is_kept_and_its_copies_do_not_touch_each_other():
