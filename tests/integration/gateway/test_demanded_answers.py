@@ -40,6 +40,7 @@ NAMES = ("read", "list_all")
 CHAT_TOOLS: list[Any] = [{"type": "function", "function": {"name": name, "parameters": SCHEMA}} for name in NAMES]
 FLAT_TOOLS: list[Any] = [{"type": "function", "name": name, "parameters": SCHEMA} for name in NAMES]
 CLAUDE_TOOLS: list[Any] = [{"name": name, "input_schema": SCHEMA} for name in NAMES]
+LONG = 3000  # beyond the longest that these schemas allow: not every API takes a seed
 WRONG = {"type": "object", "properties": {"a": {"type": "wat"}}}
 
 
@@ -95,7 +96,7 @@ def is_recorded(up: Any) -> None:
 
 def test_openai_chat_parses_into_a_model(served: Any) -> None:
     client = served.openai()
-    ask: dict[str, Any] = {"model": "practicum", "messages": HI, "max_tokens": 900, "response_format": Plan}
+    ask: dict[str, Any] = {"model": "practicum", "messages": HI, "max_tokens": LONG, "response_format": Plan}
     done = client.chat.completions.parse(seed=1, **ask)
     assert isinstance(done.choices[0].message.parsed, Plan) and done.choices[0].finish_reason == "stop"
     is_recorded(served)
@@ -113,7 +114,7 @@ def test_openai_chat_parses_into_a_model(served: Any) -> None:
 
 def test_openai_responses_parse_into_a_model(served: Any) -> None:
     client = served.openai()
-    ask: dict[str, Any] = {"model": "practicum", "input": HI, "max_output_tokens": 900, "text_format": Plan}
+    ask: dict[str, Any] = {"model": "practicum", "input": HI, "max_output_tokens": LONG, "text_format": Plan}
     assert isinstance(client.responses.parse(**ask).output_parsed, Plan)
     is_recorded(served)
     with client.responses.stream(**ask) as events:
@@ -122,7 +123,7 @@ def test_openai_responses_parse_into_a_model(served: Any) -> None:
 
 def test_anthropic_parses_into_a_model(served: Any) -> None:
     client = claude(served)
-    ask: dict[str, Any] = {"model": "practicum", "messages": HI, "max_tokens": 900, "output_format": Plan}
+    ask: dict[str, Any] = {"model": "practicum", "messages": HI, "max_tokens": LONG, "output_format": Plan}
     done = client.messages.parse(**ask)
     assert isinstance(done.parsed_output, Plan) and done.stop_reason == "end_turn"
     is_recorded(served)
@@ -134,7 +135,7 @@ def test_google_parses_into_a_model(served: Any) -> None:
     client = google(served)
     for schema in ({"response_schema": Plan}, {"response_json_schema": Plan.model_json_schema()}):
         config = types.GenerateContentConfig(
-            response_mime_type="application/json", max_output_tokens=900, seed=1, **schema
+            response_mime_type="application/json", max_output_tokens=LONG, seed=1, **schema
         )
         done = client.models.generate_content(model="practicum", contents="Hi", config=config)
         assert isinstance(Plan.model_validate(json.loads(done.text)), Plan)
@@ -158,7 +159,7 @@ def is_of_the_schema(arguments: dict[str, Any]) -> bool:
     ids=["required", "named"],
 )
 def test_openai_chat_is_made_to_call(served: Any, choice: Any, names: tuple[str, ...]) -> None:
-    ask: dict[str, Any] = {"model": "practicum", "messages": HI, "tools": CHAT_TOOLS, "max_tokens": 900}
+    ask: dict[str, Any] = {"model": "practicum", "messages": HI, "tools": CHAT_TOOLS, "max_tokens": LONG}
     client = served.openai()
     done = client.chat.completions.create(tool_choice=choice, parallel_tool_calls=False, **ask).choices[0]
     (call,) = done.message.tool_calls
@@ -173,7 +174,7 @@ def test_openai_chat_is_made_to_call(served: Any, choice: Any, names: tuple[str,
 
 
 def test_openai_responses_are_made_to_call(served: Any) -> None:
-    ask: dict[str, Any] = {"model": "practicum", "input": HI, "tools": FLAT_TOOLS, "max_output_tokens": 900}
+    ask: dict[str, Any] = {"model": "practicum", "input": HI, "tools": FLAT_TOOLS, "max_output_tokens": LONG}
     only = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "read"}]}
     for choice in ({"type": "function", "name": "read"}, only):
         done = served.openai().responses.create(tool_choice=choice, parallel_tool_calls=False, **ask)
@@ -182,7 +183,7 @@ def test_openai_responses_are_made_to_call(served: Any) -> None:
 
 
 def test_anthropic_is_made_to_call(served: Any) -> None:
-    ask: dict[str, Any] = {"model": "practicum", "messages": HI, "tools": CLAUDE_TOOLS, "max_tokens": 900}
+    ask: dict[str, Any] = {"model": "practicum", "messages": HI, "tools": CLAUDE_TOOLS, "max_tokens": LONG}
     done = claude(served).messages.create(tool_choice={"type": "any", "disable_parallel_tool_use": True}, **ask)
     (call,) = done.content
     assert done.stop_reason == "tool_use" and call.name in NAMES and is_of_the_schema(call.input)
@@ -195,7 +196,7 @@ def test_google_is_made_to_call(served: Any) -> None:
     declared = [types.FunctionDeclaration(name=name, parameters_json_schema=SCHEMA) for name in NAMES]
     calling = types.FunctionCallingConfig(mode="ANY", allowed_function_names=["read"])
     config = types.GenerateContentConfig(
-        tools=[types.Tool(function_declarations=declared)], max_output_tokens=900,
+        tools=[types.Tool(function_declarations=declared)], max_output_tokens=LONG,
         tool_config=types.ToolConfig(function_calling_config=calling),
         automatic_function_calling=types.AutomaticFunctionCallingConfig(disable=True),
     )  # fmt: skip
@@ -210,7 +211,7 @@ def test_json_is_demanded_of_an_agent_that_may_still_call_its_tools(served: Any)
     for seed in range(12):
         done = client.chat.completions.parse(
             model="practicum", messages=HI, tools=[_strict(CHAT_TOOLS[0])], response_format=Plan, seed=seed,
-            max_tokens=900,
+            max_tokens=LONG,
         )  # fmt: skip
         message = done.choices[0].message
         kinds.add("call" if message.tool_calls else "json")

@@ -109,6 +109,25 @@ def test_other_formats_are_read(dialect: str, fields: dict[str, Any], expected: 
     assert read(dialect, **fields).params.constraint == expected
 
 
+def test_side_calls_of_harnesses_are_read() -> None:
+    title = {"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]}
+    asked = {"effort": "high", "format": {"type": "json_schema", "schema": title}}  # Claude Code's title
+    assert text_of(read("anthropic_messages", output_config=asked, tools=[])) == title
+    score = {"type": "INTEGER", "description": "From 1 to 100."}  # Gemini CLI's router: capitals in a JSON schema
+    router = {"type": "OBJECT", "properties": {"complexity_score": score}, "required": ["complexity_score"]}
+    generation = {"responseMimeType": "application/json", "responseJsonSchema": router, "temperature": 0}
+    assert text_of(read("gemini", generationConfig=generation)) == {
+        "type": "object",
+        "properties": {"complexity_score": {"type": "integer", "description": "From 1 to 100."}},
+        "required": ["complexity_score"],
+    }
+
+
+def text_of(request: ChatRequest) -> Any:
+    assert request.params.constraint is not None
+    return json.loads(request.params.constraint.text)
+
+
 @pytest.mark.parametrize(
     ("dialect", "fields", "param"),
     [
