@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from practicum.dialects import wire as shared
+from practicum.dialects.strict_json import parse_object
 from practicum.errors import RequestError
 from practicum.types.messages import ToolSpec
 from practicum.types.tokens import Constraint
@@ -94,9 +95,9 @@ def _guided(name: str, value: Any, source: str) -> Constraint:
     if name == "json":
         if isinstance(value, str):
             try:
-                value = json.loads(value)
-            except (ValueError, RecursionError) as error:
-                raise RequestError(f"`{source}` is not JSON.", param=source) from error
+                value = parse_object(value.encode())
+            except (RequestError, UnicodeEncodeError) as error:
+                raise RequestError(f"`{source}` is no JSON object: {error}", param=source) from error
         return schema_constraint(value, source)
     if name == "choice":
         return choice_constraint(value if isinstance(value, list) else (), source)

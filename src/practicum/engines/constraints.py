@@ -18,6 +18,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -104,6 +105,11 @@ class Constraints:
         self._compiled: OrderedDict[Constraint, LLMatcher] = OrderedDict()
         self._lock = threading.Lock()
         self._worker = ThreadPoolExecutor(1, "practicum-constraint")  # starts its thread with the first constraint
+
+    def warm(self) -> None:
+        """Read the vocabulary now, where that is possible: it takes a second for a large one, and stops all threads."""
+        with suppress(MissingExtra, Unsupported):
+            self._trie_of(_library())
 
     async def prepared(self, constraint: Constraint | None, stop_ids: Collection[int]) -> Matcher | None:
         """`matcher`, with the compiling done on a thread and within `COMPILE_S`; None where there is no constraint."""

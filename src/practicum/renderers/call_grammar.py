@@ -1,12 +1,14 @@
 """Forced calls: a grammar for answers that are calls, in the form in which the model's family writes them.
 
-A form whose arguments are JSON is a `CallForm`: what stands before a call's name, between name and arguments, behind
-them, and between two calls. A family with another form of that kind is one more constant here; one whose arguments are
-no JSON has none, and its renderer refuses a forced call by name.
+A form whose arguments are JSON is a `CallForm`: the fixed text around a call's name and its arguments. A family with
+another form of that kind is one more record; one whose arguments are no JSON has none, and its renderer refuses a
+forced call by name.
 
 The arguments follow the tool's schema. Keywords that the engine cannot enforce are left out of it: harnesses send
-schemas with such, and a call that is checked for the rest beats none. Names and marks are forced literally; a mark that
-is a special token of the tokenizer is forced as that token, and a name that spells one is not.
+schemas with such, and a call that is checked for the rest beats none. Names and marks are forced literally. A mark that
+is a special token is forced as that token, and a name that spells one is not; one that is an ordinary token with a name
+like it may be either, since what engines take for special differs. A stop token at the end of a form is left out: what
+ends an answer is the engine's, and it may follow where the grammar is complete.
 
 The rule `start` is the whole answer. Reasoning that comes before it would stand there, as a rule in front of the
 others. This module must not know wire formats or how an engine reads a grammar.
@@ -16,7 +18,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,21 +28,35 @@ from practicum.types.tokens import Constraint
 
 # White space between JSON's marks, at most this much in one place: without a bound a weak model may never leave it.
 WHITESPACE = r"[ \n\r\t]{1,40}"
+# What looks like a token of its own.
+_MARK = re.compile(r"(<[^<>\s]+>|\[[A-Z_]+\])")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallForm:
-    """How a call is written: `before` name (a JSON string) `middle` arguments (a JSON object) `behind`."""
+    """The text of an answer's calls: `open`, then the calls with `between` among them, then `close`.
 
-    before: str
+    One call is `begin`, its name, `middle`, its arguments as a JSON object, `end`; where `begin` opens a JSON string,
+    the name is written as in one. `parallel` is False for a family that writes one call an answer.
+    """
+
+    begin: str
     middle: str
-    behind: str
-    between: str
+    end: str
+    open: str = ""
+    close: str = ""
+    between: str = ""
+    parallel: bool = True
+
+    @property
+    def marks(self) -> frozenset[str]:
+        """Its parts that may be a token of their own."""
+        parts = (self.open, self.begin, self.middle, self.end, self.between, self.close)
+        return frozenset(found[0] for part in parts for found in _MARK.finditer(part))
 
 
-HERMES = CallForm(
-    before='<tool_call>\n{"name": ', middle=', "arguments": ', behind="}\n</tool_call>", between="\n"
-)  # as Hermes and Qwen models write it
+# As Hermes and Qwen models write it.
+HERMES = CallForm(begin='<tool_call>\n{"name": "', middle='", "arguments": ', end="}\n</tool_call>", between="\n")
 
 
 def call_grammar(
@@ -49,7 +65,9 @@ def call_grammar(
     *,
     several: bool,
     answer: Constraint | None,
-    special_ids: Mapping[str, int],
+    mark_ids: Mapping[str, int],
+    specials: Collection[str],
+    stops: Collection[str],
     source: str,
 ) -> Constraint:
     """The constraint under which an answer is one call, or some where `several`, or else a JSON `answer` where given.
@@ -59,20 +77,27 @@ def call_grammar(
         tools: those of which one must be called; at least one.
         several: whether more than one call may follow.
         answer: what else the answer may be, of the kinds `json_schema` and `json_object`.
-        special_ids: the tokenizer's special tokens by text.
+        mark_ids: parts of the form that are one token, and its id; some are `specials`.
+        stops: texts of the tokens that end an answer.
         source: the request's field that asks for it.
 
     Raises: RequestError for a tool whose parameters describe no object.
     """
+
+    def mark(text: str) -> str:
+        return _literal(text, mark_ids, specials)
+
+    end, close = _without(form.end, () if form.close else stops), _without(form.close, stops)
+    more = f" ({mark(form.between)} call)*" if several and form.parallel else ""
     rules = [
         f"start: calls{' | answer' if answer else ''}",
-        f"calls: call{f' ({_literal(form.between, special_ids)} call)*' if several else ''}",
+        f"calls: {mark(form.open)} call{more} {mark(close)}",
         f"call: {' | '.join(f'call_{index}' for index in range(len(tools)))}",
     ]
     for index, tool in enumerate(tools):
-        name = _quoted(json.dumps(tool.name, ensure_ascii=False))
-        before, middle, behind = (_literal(mark, special_ids) for mark in (form.before, form.middle, form.behind))
-        rules.append(f"call_{index}: {before} {name} {middle} arguments_{index} {behind}")
+        name = json.dumps(tool.name, ensure_ascii=False)[1:-1] if form.begin.endswith('"') else tool.name
+        begin = f"{mark(form.begin)} {json.dumps(name)}"
+        rules.append(f"call_{index}: {begin} {mark(form.middle)} arguments_{index} {mark(end)}")
         rules.append(f"arguments_{index}: %json {_json_rule(_object_schema(tool), lenient=True)}")
     if answer is not None:
         schema = json.loads(answer.text) if answer.kind == "json_schema" else {"type": "object"}
@@ -94,15 +119,18 @@ def _object_schema(tool: ToolSpec) -> dict[str, Any]:
     return {**tool.parameters, "type": "object"}
 
 
-def _literal(text: str, special_ids: Mapping[str, int]) -> str:
-    """A mark in Lark notation: text in quotes, special tokens by id."""
-    if not special_ids:
-        return _quoted(text)
-    pieces = re.split("(" + "|".join(map(re.escape, sorted(special_ids, key=len, reverse=True))) + ")", text)
-    return " ".join(
-        f"<[{special_ids[piece]}]>" if piece in special_ids else _quoted(piece) for piece in pieces if piece
-    )
+def _literal(text: str, mark_ids: Mapping[str, int], specials: Collection[str]) -> str:
+    """A piece of a form in Lark notation: text in quotes, marks by id."""
+    return " ".join(_mark(piece, mark_ids, specials) for piece in _MARK.split(text) if piece)
 
 
-def _quoted(text: str) -> str:
-    return json.dumps(text)
+def _mark(piece: str, mark_ids: Mapping[str, int], specials: Collection[str]) -> str:
+    if piece not in mark_ids:
+        return json.dumps(piece)
+    token = f"<[{mark_ids[piece]}]>"
+    return token if piece in specials else f"({json.dumps(piece)} | {token})"
+
+
+def _without(mark: str, stops: Collection[str]) -> str:
+    """A mark without the stop token at its end."""
+    return next((mark.removesuffix(stop) for stop in stops if stop and mark.endswith(stop)), mark)

@@ -146,10 +146,20 @@ class Renderer:
 
         Raises: Unsupported where this model's calls cannot be forced; RequestError for a tool that cannot be.
         """
-        if self.call_form is None:
+        form = self.call_form
+        if form is None:
             raise Unsupported("A call cannot be forced in the form in which this model writes calls.", param=source)
-        ids = {text: self.tokenizer.encode(text)[0] for text in self.tokenizer.specials}
-        return call_grammar(self.call_form, tools, several=several, answer=answer, special_ids=ids, source=source)
+        ids = {mark: self.tokenizer.encode(mark) for mark in form.marks}
+        return call_grammar(
+            form,
+            tools,
+            several=several,
+            answer=answer,
+            mark_ids={mark: encoded[0] for mark, encoded in ids.items() if len(encoded) == 1},
+            specials=self.tokenizer.specials,
+            stops=[self.tokenizer.decode([token]) for token in self.stop_ids],
+            source=source,
+        )
 
     def _text(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> str:
         if self.native_tools:

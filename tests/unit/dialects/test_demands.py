@@ -137,6 +137,8 @@ def text_of(request: ChatRequest) -> Any:
         ("openai_chat", {"response_format": {"type": "json_object"}, "guided_regex": "a"}, "guided_regex"),
         ("openai_chat", {"guided_json": SCHEMA, "structured_outputs": {"regex": "a"}}, "structured_outputs.regex"),
         ("openai_chat", {"guided_json": "{"}, "guided_json"),
+        ("openai_chat", {"guided_json": "\ud800"}, "guided_json"),
+        ("openai_chat", {"guided_json": '{"items":' * 5000 + "{}" + "}" * 5000}, "guided_json"),
         ("openai_chat", {"guided_json": [1]}, "guided_json"),
         ("openai_chat", {"guided_choice": []}, "guided_choice"),
         ("openai_chat", {"guided_choice": [1]}, "guided_choice"),

@@ -16,6 +16,7 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from practicum.engines.constraints import Constraints
 from practicum.errors import RequestError, Unsupported
 from practicum.renderers import ByteTokenizer, HubTokenizer, Renderer
+from practicum.renderers.call_grammar import CallForm
 from practicum.types.messages import Message, ToolCall, ToolSpec
 from practicum.types.tokens import Constraint
 
@@ -88,23 +89,49 @@ def test_an_answer_in_json_or_calls_before_it() -> None:
     assert takes(forced(MOVE, answer=Constraint(kind="json_object")), '{"a": [true]}')
 
 
-def test_a_mark_that_is_a_special_token_is_forced_as_that_token_and_a_name_that_spells_one_is_not() -> None:
+@pytest.mark.parametrize("special", [True, False])
+def test_a_mark_that_is_a_token_is_taken_as_that_token_and_a_name_that_spells_one_is_not(special: bool) -> None:
     raw = tokenizers.Tokenizer(
         models.BPE({c: i for i, c in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}, [])
     )
     raw.pre_tokenizer, raw.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    specials = ["<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>"]
-    raw.add_special_tokens([AddedToken(text, special=True) for text in specials])
+    raw.add_special_tokens([AddedToken(text, special=True) for text in ("<|im_start|>", "<|im_end|>")])
+    raw.add_tokens([AddedToken(text, special=special) for text in ("<tool_call>", "</tool_call>")])
     tokenizer = HubTokenizer(raw, eos_ids=frozenset({257}), bos="", eos="<|im_end|>")
     renderer = Renderer(tokenizer)
+    name = "<tool_call>" if special else "ls"
     constraint = renderer.call_constraint(
-        [ToolSpec(name="<tool_call>", parameters={})], several=False, answer=None, source="tool_choice"
+        [ToolSpec(name=name, parameters={})], several=False, answer=None, source="tool_choice"
     )
     matcher = Constraints(tokenizer, tokenizer.vocab_size).matcher(constraint, [257])
-    spelled = tokenizer.encode_plain('\n{"name": "<tool_call>", "arguments": {}}\n')
+    spelled = tokenizer.encode_plain(f'\n{{"name": "{name}", "arguments": {{}}}}\n')
     assert matcher.matches([258, *spelled, 259])
     matcher = Constraints(tokenizer, tokenizer.vocab_size).matcher(constraint, [257])
-    assert not matcher.matches(tokenizer.encode_plain(call("<tool_call>", "{}")))
+    assert matcher.matches(raw_ids(raw, call(name, "{}"))) is not special
+
+
+def raw_ids(tokenizer: tokenizers.Tokenizer, text: str) -> list[int]:
+    """A letter a token, marks spelled out."""
+    letters = "".join(piece for piece, _ in pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str(text))
+    return [tokenizer.token_to_id(letter) for letter in letters]
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        (CallForm(open="[CALLS][", begin='{"name": "', middle='", "arguments": ', end="}", between=", ", close="]"),
+         '[CALLS][{"name": "a\\"b", "arguments": {}}, {"name": "a\\"b", "arguments": {"x": 1}}]'),
+        (CallForm(begin="to=functions.", middle=" json: ", end="<|im_end|>", parallel=False),
+         'to=functions.a"b json: {}'),
+    ],
+)  # fmt: skip
+def test_another_form_is_one_more_record(form: CallForm, text: str) -> None:
+    class Other(Renderer):
+        call_form = form
+
+    tool = ToolSpec(name='a"b', parameters={})
+    made = Other(ByteTokenizer()).call_constraint([tool], several=True, answer=None, source="tool_choice")
+    assert takes(made, text) and not takes(made, text + text)
 
 
 @pytest.mark.parametrize("parameters", [{"type": "string"}, {"type": ["array", "null"]}])

@@ -57,6 +57,7 @@ class EmbeddedSampler:
         self._settings = settings or SamplerSettings()
         self._vocabulary = int(model.get_output_embeddings().weight.shape[0])
         self._constraints = Constraints(tokenizer, self._vocabulary)
+        self._constraints.warm()
         own = models.context_length(model.config)
         self._context_length = min(own, self._settings.context_length or own)
         self.weights = weights or PolicyWeights(model, max_resident=self._settings.max_versions)
