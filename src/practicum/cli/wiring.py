@@ -99,6 +99,7 @@ def sampler(config: Config) -> Sampler:
     from practicum.engines.embedded import models
     from practicum.engines.embedded.sampler import EmbeddedSampler
     from practicum.engines.embedded.settings import SamplerSettings
+    from practicum.renderers import HubTokenizer
 
     model, _ = models.load(folder)
     settings = SamplerSettings(
@@ -106,7 +107,7 @@ def sampler(config: Config) -> Sampler:
         max_slots=config.model.max_batch,
         context_length=config.model.context_length,
     )
-    return EmbeddedSampler(model, settings=settings)
+    return EmbeddedSampler(model, settings=settings, tokenizer=HubTokenizer.from_folder(folder))
 
 
 def workbench(config: Config) -> Workbench:

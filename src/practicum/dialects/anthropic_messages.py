@@ -14,15 +14,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from practicum.dialects import demands
 from practicum.dialects import wire as shared
-from practicum.dialects.anthropic_messages_wire import WireBlock, WireMessage, WireRequest, WireTool
+from practicum.dialects.anthropic_messages_wire import WireBlock, WireMessage, WireRequest, WireTool, WireToolChoice
 from practicum.dialects.dialect import AnswerFacts, Ending
 from practicum.dialects.request import ChatRequest
 from practicum.dialects.strict_json import parse_object
 from practicum.dialects.wire import absent, empty, sse
 from practicum.errors import ContextOverflow, PracticumError, RequestError
 from practicum.types.messages import Message, Role, ToolCall, ToolSpec
-from practicum.types.tokens import FinishReason, SamplingParams, TokenText
+from practicum.types.tokens import Constraint, FinishReason, SamplingParams, TokenText
 
 NAME = "anthropic_messages"
 ID_PREFIX = "msg_"
@@ -44,7 +45,6 @@ _ERROR_TYPES = {
 _REFUSED: shared.Refusals = {
     "mcp_servers": (empty, "the model reaches no servers by itself; offer their tools in `tools`."),
     "container": (absent, "there is no container to run in."),
-    "output_format": (absent, shared.NO_FORMAT),
 }
 
 
@@ -60,12 +60,8 @@ def from_body(body: dict[str, Any]) -> ChatRequest:
     """The request in a body that was parsed before, from the wire or from a record. Raises RequestError."""
     wire = shared.validated(WireRequest, body)
     shared.refuse(body, _REFUSED)
-    output = body.get("output_config")
-    if isinstance(output, dict):
-        shared.refuse(output, {"format": (absent, shared.NO_FORMAT)}, "output_config.")
-    choice = wire.tool_choice
-    if choice is not None and choice.type not in ("auto", "none"):
-        raise shared.unsupported("tool_choice", "the engine cannot force a call; only `auto` and `none` are offered.")
+    tools, choice = _tools(wire.tools or []), _choice(wire.tool_choice)
+    several = wire.tool_choice is None or not wire.tool_choice.disable_parallel_tool_use
     if wire.messages[-1].role == "assistant":
         raise shared.unsupported(
             f"messages.{len(wire.messages) - 1}", "an answer cannot be begun for the model; end with the user's turn."
@@ -73,19 +69,45 @@ def from_body(body: dict[str, Any]) -> ChatRequest:
     return ChatRequest(
         model=wire.model,
         messages=(*_system(wire.system), *shared.joined(_messages(wire.messages))),
-        tools=_tools(wire.tools or []),
+        tools=tools,
         params=SamplingParams(
             temperature=1.0 if wire.temperature is None else float(wire.temperature),
             top_p=1.0 if wire.top_p is None else float(wire.top_p),
             top_k=wire.top_k or 0,
             stop=shared.stop_strings(wire.stop_sequences or [], "stop_sequences"),
+            constraint=_format(body),
         ),
         max_tokens=wire.max_tokens,
         stream=bool(wire.stream),
-        parse_tools=choice is None or choice.type != "none",
-        parallel_tools=choice is None or not choice.disable_parallel_tool_use,
+        **demands.chosen(choice, tools, "tool_choice", several=several),
         body=body,
     )
+
+
+def _format(body: dict[str, Any]) -> Constraint | None:
+    """What the answer must be, by the field of today or by that of the beta before it."""
+    config = body.get("output_config")
+    formats = {"output_format": body.get("output_format")}
+    if isinstance(config, dict):
+        formats["output_config.format"] = config.get("format")
+    asked = []
+    for where, value in formats.items():
+        if value is not None:
+            if not isinstance(value, dict) or value.get("type") != "json_schema":
+                raise shared.unsupported(where, "the only type is `json_schema`.")
+            asked.append(demands.schema_constraint(value.get("schema"), f"{where}.schema"))
+    return demands.only(asked)
+
+
+def _choice(wire: WireToolChoice | None) -> demands.Choice:
+    if wire is None or wire.type in ("auto", "none", "any"):
+        kind = wire.type if wire else "auto"
+        return demands.Choice(names=() if kind == "none" else None, must=kind == "any")
+    if wire.type != "tool":
+        raise shared.unsupported("tool_choice", "the types are `auto`, `any`, `tool` and `none`.")
+    if wire.name is None:
+        raise RequestError("The name of this tool is missing.", param="tool_choice.name")
+    return demands.Choice(names=(wire.name,), must=True)
 
 
 def _system(system: str | list[WireBlock] | None) -> tuple[Message, ...]:

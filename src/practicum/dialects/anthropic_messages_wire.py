@@ -46,6 +46,7 @@ class WireToolChoice(Wire):
     """Whether and what to call."""
 
     type: str
+    name: str | None = None
     disable_parallel_tool_use: bool | None = None
 
 

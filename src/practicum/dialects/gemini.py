@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pydantic.alias_generators import to_camel
 
+from practicum.dialects import demands
 from practicum.dialects import wire as shared
 from practicum.dialects.dialect import AnswerFacts, Ending
+from practicum.dialects.gemini_schema import json_schema
 from practicum.dialects.gemini_wire import WireContent, WireFunction, WireFunctionResponse, WirePart, WireRequest
 from practicum.dialects.request import ChatRequest
 from practicum.dialects.strict_json import parse_object
 from practicum.dialects.wire import absent, off, one, zero
 from practicum.errors import ContextOverflow, NotFound, PracticumError, RequestError
 from practicum.types.messages import Message, ToolCall, ToolSpec
-from practicum.types.tokens import FinishReason, SamplingParams, TokenText
+from practicum.types.tokens import Constraint, FinishReason, SamplingParams, TokenText
 
 NAME = "gemini"
 ID_PREFIX = ""
@@ -38,12 +41,12 @@ _STATUSES = {
     503: "UNAVAILABLE",
 }
 
+_CALLING = "toolConfig.functionCallingConfig"
+_ANY_JSON = {"anyOf": [{"type": "object"}, {"type": "array"}]}
+
 _REFUSED: shared.Refusals = {"cachedContent": (absent, "nothing is kept between requests; send the whole contents.")}
 _REFUSED_GENERATION: shared.Refusals = {
     "candidateCount": (one, shared.ONE_ANSWER),
-    "responseMimeType": (lambda value: value in (None, "", "text/plain"), shared.NO_FORMAT),
-    "responseSchema": (absent, shared.NO_FORMAT),
-    "responseJsonSchema": (absent, shared.NO_FORMAT),
     "responseModalities": (lambda value: value in (None, [], ["TEXT"], ["text"], ["Text"]), shared.TEXT_ONLY),
     "speechConfig": (absent, shared.TEXT_ONLY),
     "imageConfig": (absent, shared.TEXT_ONLY),
@@ -76,22 +79,19 @@ def _request(body: dict[str, Any], model: str, *, stream: bool = False, stream_a
     wire = shared.validated(WireRequest, body)
     shared.refuse(_camel(body), _REFUSED)
     generation = wire.generation_config
-    if generation is not None:
-        shared.refuse(
-            _camel(body.get("generationConfig") or body.get("generation_config") or {}),
-            _REFUSED_GENERATION,
-            "generationConfig.",
-        )
+    asked = _camel(body.get("generationConfig") or body.get("generation_config") or {})
+    shared.refuse(asked, _REFUSED_GENERATION, "generationConfig.")
+    tools = _tools(wire)
     contents = shared.joined(_messages(wire.contents))
     return ChatRequest(
         model=model,
         messages=(*_system(wire.system_instruction), *contents),
-        tools=_tools(wire),
-        params=_params(wire),
+        tools=tools,
+        params=replace(_params(wire), constraint=_format(asked)),
         max_tokens=generation.max_output_tokens if generation else None,
         stream=stream,
         stream_array=stream_array,
-        parse_tools=_may_call(wire),
+        **demands.chosen(_choice(wire), tools, _CALLING),
         body=body,
     )
 
@@ -109,17 +109,34 @@ def _params(wire: WireRequest) -> SamplingParams:
     )
 
 
-def _may_call(wire: WireRequest) -> bool:
-    """Whether calls are allowed. Raises RequestError where one is forced."""
+def _format(asked: Mapping[str, Any]) -> Constraint | None:
+    """What the answer must be. Keywords of a schema that cannot be enforced are left out, as Google does."""
+    kind = asked.get("responseMimeType")
+    schemas = [(name, asked[name]) for name in ("responseSchema", "responseJsonSchema") if asked.get(name) is not None]
+    where = f"generationConfig.{schemas[0][0] if schemas else 'responseMimeType'}"
+    if len(schemas) > 1:
+        raise RequestError("Two schemas are given for one answer.", param=where)
+    schema = json_schema(schemas[0][1]) if schemas else _ANY_JSON
+    if kind == "application/json":
+        return demands.schema_constraint(schema, where, strict=False)
+    if kind == "text/x.enum" and schemas and isinstance(schema, dict):
+        values = schema.get("enum")
+        return demands.choice_constraint(values if isinstance(values, list) else (), f"{where}.enum")
+    if kind not in (None, "", "text/plain") or schemas:
+        raise shared.unsupported(
+            "generationConfig.responseMimeType", "a schema goes with `application/json` or, for an enum, `text/x.enum`."
+        )
+    return None
+
+
+def _choice(wire: WireRequest) -> demands.Choice:
     calling = wire.tool_config.function_calling_config if wire.tool_config else None
     if calling is None:
-        return True
-    where = "toolConfig.functionCallingConfig"
-    if calling.mode not in (None, "", "MODE_UNSPECIFIED", "AUTO", "VALIDATED", "NONE"):
-        raise shared.unsupported(f"{where}.mode", "the engine cannot force a call; only AUTO and NONE are offered.")
-    if calling.allowed_function_names and calling.mode != "NONE":
-        raise shared.unsupported(f"{where}.allowedFunctionNames", "offer only the functions that may be called.")
-    return calling.mode != "NONE"
+        return demands.Choice()
+    if calling.mode not in (None, "", "MODE_UNSPECIFIED", "AUTO", "VALIDATED", "ANY", "NONE"):
+        raise shared.unsupported(f"{_CALLING}.mode", "the modes are AUTO, VALIDATED, ANY and NONE.")
+    names = tuple(calling.allowed_function_names or ()) or None
+    return demands.Choice(names=() if calling.mode == "NONE" else names, must=calling.mode == "ANY")
 
 
 def _system(content: WireContent | None) -> tuple[Message, ...]:
@@ -195,21 +212,8 @@ def _tools(wire: WireRequest) -> tuple[ToolSpec, ...]:
 
 
 def _schema(function: WireFunction) -> Any:
-    if function.parameters_json_schema is not None:
-        return function.parameters_json_schema
-    return _lower_types(function.parameters)
-
-
-def _lower_types(schema: Any) -> Any:
-    """Google's schema names types in capitals; those of JSON schema are small."""
-    if isinstance(schema, list):
-        return [_lower_types(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    return {
-        key: value.lower() if key == "type" and isinstance(value, str) else _lower_types(value)
-        for key, value in schema.items()
-    }
+    given = function.parameters_json_schema
+    return json_schema(function.parameters if given is None else given)
 
 
 def _camel(fields: Mapping[str, Any]) -> dict[str, Any]:

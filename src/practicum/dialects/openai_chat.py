@@ -12,12 +12,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from practicum.dialects import demands
 from practicum.dialects import wire as shared
 from practicum.dialects.dialect import AnswerFacts, Ending
 from practicum.dialects.openai_chat_wire import WireMessage, WirePart, WireRequest
 from practicum.dialects.request import ChatRequest
 from practicum.dialects.strict_json import parse_object
-from practicum.dialects.wire import NO_FORMAT, OWN_DISTRIBUTION, TEXT_ONLY, absent, empty, one, sse, zero
+from practicum.dialects.wire import OWN_DISTRIBUTION, TEXT_ONLY, absent, empty, one, sse, zero
 from practicum.errors import PracticumError, RequestError
 from practicum.types.messages import Message, Role, ToolCall
 from practicum.types.tokens import FinishReason, SamplingParams, TokenText
@@ -50,21 +51,9 @@ _REFUSED: shared.Refusals = {
     "top_logprobs": (zero, "only the sampled token's own logprob is given."),
     "modalities": (lambda value: value is None or value == ["text"], TEXT_ONLY),
     "audio": (absent, TEXT_ONLY),
-    "response_format": (
-        lambda value: value is None or (isinstance(value, dict) and value.get("type") == "text"),
-        NO_FORMAT,
-    ),
-    "guided_json": (absent, NO_FORMAT),
-    "guided_regex": (absent, NO_FORMAT),
-    "guided_choice": (absent, NO_FORMAT),
-    "guided_grammar": (absent, NO_FORMAT),
     "web_search_options": (absent, "the model has no web search."),
     "functions": (empty, "the older form is not offered; use `tools`."),
     "function_call": (absent, "the older form is not offered; use `tool_choice`."),
-    "tool_choice": (
-        lambda value: value in (None, "auto", "none"),
-        "the engine cannot force a call; only `auto` and `none` are offered.",
-    ),
 }
 
 
@@ -77,30 +66,31 @@ def from_body(body: dict[str, Any]) -> ChatRequest:
     """The request in a body that was parsed before, from the wire or from a record. Raises RequestError."""
     wire = shared.validated(WireRequest, body)
     shared.refuse(body, _REFUSED)
+    tools = shared.unique(
+        [shared.tool_spec(t.function.name, t.function.description, t.function.parameters) for t in wire.tools or []],
+        "tools.{}.function.name",
+    )
+    choice = demands.openai_choice(wire.tool_choice)
     limit = wire.max_completion_tokens if wire.max_completion_tokens is not None else wire.max_tokens
     return ChatRequest(
         model=wire.model,
         messages=tuple(_message(message, f"messages.{index}") for index, message in enumerate(wire.messages)),
-        tools=shared.unique(
-            [
-                shared.tool_spec(t.function.name, t.function.description, t.function.parameters)
-                for t in wire.tools or []
-            ],
-            "tools.{}.function.name",
-        ),
+        tools=tools,
         params=SamplingParams(
             temperature=1.0 if wire.temperature is None else float(wire.temperature),
             top_p=1.0 if wire.top_p is None else float(wire.top_p),
             top_k=max(wire.top_k or 0, 0),
             stop=shared.stop_strings([wire.stop] if isinstance(wire.stop, str) else wire.stop or [], "stop"),
             seed=wire.seed,
+            constraint=demands.only(
+                [demands.openai_format(body.get("response_format"), "response_format"), demands.guided(body)]
+            ),
         ),
         max_tokens=limit,
         stream=bool(wire.stream),
         include_usage=bool(wire.stream_options and wire.stream_options.include_usage),
         logprobs=bool(wire.logprobs),
-        parse_tools=wire.tool_choice != "none",
-        parallel_tools=wire.parallel_tool_calls is not False,
+        **demands.chosen(choice, tools, "tool_choice", several=wire.parallel_tool_calls),
         body=body,
     )
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from practicum.dialects import openai_chat
+from practicum.dialects import demands, openai_chat
 from practicum.dialects import wire as shared
 from practicum.dialects.dialect import AnswerFacts
 from practicum.dialects.openai_responses_answer import ID_PREFIX, AnswerBuilder
@@ -45,16 +45,6 @@ _REFUSED: shared.Refusals = {
         "logprobs are offered on chat completions only.",
     ),
     "modalities": (lambda value: value is None or value == ["text"], shared.TEXT_ONLY),
-    "tool_choice": (
-        lambda value: value in (None, "auto", "none"),
-        "the engine cannot force a call; only `auto` and `none` are offered.",
-    ),
-}
-_TEXT_FORMAT: shared.Refusals = {
-    "format": (
-        lambda value: value is None or (isinstance(value, dict) and value.get("type") == "text"),
-        shared.NO_FORMAT,
-    )
 }
 
 model_object = openai_chat.model_object
@@ -70,26 +60,26 @@ def from_body(body: dict[str, Any]) -> ChatRequest:
     """The request in a body that was parsed before, from the wire or from a record. Raises RequestError."""
     wire = shared.validated(WireRequest, body)
     shared.refuse(body, _REFUSED)
-    if isinstance(body.get("text"), dict):
-        shared.refuse(body["text"], _TEXT_FORMAT, "text.")
     items = wire.input if isinstance(wire.input, list) else [WireItem(role="user", content=wire.input)]
     system = (Message(role="system", content=wire.instructions),) if wire.instructions else ()
     more_tools = [tool for item in items if item.type == "additional_tools" for tool in item.tools or []]
     messages = shared.joined(_messages(items))
     if not messages:
         raise RequestError("The input holds no message.", param="input")
+    tools = _tools([*(wire.tools or []), *more_tools])
+    choice = demands.openai_choice(wire.tool_choice)
     return ChatRequest(
         model=wire.model,
         messages=(*system, *messages),
-        tools=_tools([*(wire.tools or []), *more_tools]),
+        tools=tools,
         params=SamplingParams(
             temperature=1.0 if wire.temperature is None else float(wire.temperature),
             top_p=1.0 if wire.top_p is None else float(wire.top_p),
+            constraint=demands.openai_format((wire.text or {}).get("format"), "text.format", wrapped=False),
         ),
         max_tokens=wire.max_output_tokens,
         stream=bool(wire.stream),
-        parse_tools=wire.tool_choice != "none",
-        parallel_tools=wire.parallel_tool_calls is not False,
+        **demands.chosen(choice, tools, "tool_choice", several=wire.parallel_tool_calls),
         body=body,
     )
 

@@ -30,7 +30,7 @@ class AnswerText:
         self._calls: list[ToolCall] = []
         self._one_call = not request.parallel_tools
         self._stops = StopMatcher(request.params.stop)
-        names = {tool.name: tool.parameters for tool in request.tools} if request.parse_tools else {}
+        names = {tool.name: tool.parameters for tool in request.callable_tools}
         suffix = call_id.rpartition("_")[2]
         self._parser: AnswerParser = PlainParser()  # a raw prompt is continued, not answered
         if request.prompt is None:

@@ -171,7 +171,7 @@ class ChatResponse(Response):
             if isinstance(error, CallerGone):
                 await recording.abandon("aborted", text=text, error="the caller stopped reading")
             elif isinstance(error, Exception):
-                if isinstance(error, EngineError):
+                if isinstance(error, EngineError) and error.status >= 500:  # not what it was right to refuse
                     self._parts.watch.failed()
                 reason = f"{error.code}: {error.message}" if isinstance(error, PracticumError) else "internal error"
                 await recording.abandon("failed", text=text, error=reason)

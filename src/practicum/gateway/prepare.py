@@ -9,7 +9,7 @@ prompt, unchanged. It must not know ASGI.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from practicum.dialects.dialect import Dialect
@@ -96,8 +96,9 @@ class Preparer:
         self._default_max_tokens = default_max_tokens
 
     def prepare(self, incoming: Incoming) -> Prepared:
-        """Raises: RequestError, NotFound for the model, ContextOverflow, StoreError."""
+        """Raises: RequestError, NotFound for the model, ContextOverflow, Unsupported, StoreError."""
         request, pinned = self._parsed(incoming)
+        request = self._constrained(request)
         if bound := incoming.principal.session_id:
             named: Session | None = Session(session_id=bound, source="key")
         else:
@@ -143,6 +144,19 @@ class Preparer:
         if request.model in self._names.live_names:
             return request, None
         return request, self._names.resolve(request.model, self._policies.list())
+
+    def _constrained(self, request: ChatRequest) -> ChatRequest:
+        """With what a demanded call makes of the constraint. A demanded JSON answer may still be preceded by calls."""
+        asked, tools = request.params.constraint, request.callable_tools
+        if request.must_call is not None:
+            source, answer = request.must_call, None
+        elif asked is not None and asked.kind in ("json_schema", "json_object") and tools:
+            source, answer = asked.source, asked
+        else:
+            return request
+        several = request.parallel_tools
+        constraint = self._renderer.call_constraint(tools, several=several, answer=answer, source=source)
+        return replace(request, params=replace(request.params, constraint=constraint))
 
     def _ids(self, request: ChatRequest, parent: Parent | None, earlier: Earlier | None) -> tuple[Link, Sequence[int]]:
         if request.prompt is not None:

@@ -177,6 +177,7 @@ class Learner:
             temperature=self._prompts.params(call).scoring_temperature,
             polarity=entry.polarity,
             weight=entry.weight,
+            imposed=call.imposed,
         )
 
     def _lesson(self, entry: Entry, window: Sequence[Entry]) -> Lesson:

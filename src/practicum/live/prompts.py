@@ -38,7 +38,9 @@ class PromptBook:
         return next((m.content for m in reversed(request.messages) if m.role == "user"), "")
 
     def params(self, call: ModelCall) -> SamplingParams:
-        """The sampling settings of a call, with the number of tokens it could take."""
+        """The sampling settings of a call, with the number of tokens it could take and without its constraint: what
+        learns and is judged here is the policy's own text.
+        """
         return self._request(call).params
 
     def hindsight_ids(self, call: ModelCall, comments: Sequence[str]) -> tuple[int, ...]:
@@ -74,4 +76,4 @@ class PromptBook:
     def _request(self, call: ModelCall) -> ChatRequest:
         request = recorded_request(call.dialect, call.request)
         room = request.max_tokens or self._default_max_tokens
-        return replace(request, params=replace(request.params, max_tokens=room))
+        return replace(request, params=replace(request.params, max_tokens=room, constraint=None))

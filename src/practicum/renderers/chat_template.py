@@ -25,8 +25,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from practicum.errors import ConfigError, RequestError
+from practicum.errors import ConfigError, RequestError, Unsupported
 from practicum.renderers.call_forms import FORMS
+from practicum.renderers.call_grammar import HERMES as FORCED_HERMES
+from practicum.renderers.call_grammar import CallForm, call_grammar
 from practicum.renderers.families import REASONING_TAGS, family_of, reasoning_of
 from practicum.renderers.harmony import PLAIN_ANSWER, HarmonyParser
 from practicum.renderers.markup import HERMES, CallMarkup
@@ -37,6 +39,7 @@ from practicum.renderers.template_engine import ChatTemplate
 from practicum.renderers.tokenizer import ChatTokenizer, without_surrogates
 from practicum.renderers.tool_calls import ToolCallParser
 from practicum.types.messages import Message, ToolSpec
+from practicum.types.tokens import Constraint
 
 CHATML = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
@@ -193,6 +196,33 @@ class Renderer:
 
     def _ends_inside(self, prompt_ids: Sequence[int], tag: str) -> bool:
         return self.tokenizer.decode(prompt_ids[-_LONGEST_OPENING:]).rstrip().endswith(tag)
+
+    @property
+    def call_form(self) -> CallForm | None:
+        """How a call is forced; None where this model's way of writing calls cannot be."""
+        return FORCED_HERMES if self.markup == HERMES else None
+
+    def call_constraint(
+        self, tools: Sequence[ToolSpec], *, several: bool, answer: Constraint | None, source: str
+    ) -> Constraint:
+        """The constraint under which an answer calls one of `tools`, or else is the JSON of `answer` where given.
+
+        Raises: Unsupported where this model's calls cannot be forced; RequestError for a tool that cannot be.
+        """
+        form = self.call_form
+        if form is None:
+            raise Unsupported("A call cannot be forced in the form in which this model writes calls.", param=source)
+        ids = {mark: self.tokenizer.encode(mark) for mark in form.marks}
+        return call_grammar(
+            form,
+            tools,
+            several=several,
+            answer=answer,
+            mark_ids={mark: encoded[0] for mark, encoded in ids.items() if len(encoded) == 1},
+            specials=self.tokenizer.specials,
+            stops=[self.tokenizer.decode([token]) for token in self.stop_ids],
+            source=source,
+        )
 
     def _text(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> str:
         if not self._late_system:

@@ -182,6 +182,11 @@ class HubTokenizer:
         """Text of the token that ends a turn."""
         return self._eos
 
+    @property
+    def json(self) -> str:
+        """The tokenizer as a `tokenizer.json` holds it."""
+        return str(self._tokenizer.to_str())
+
     def encode(self, text: str) -> list[int]:
         """Ids of `text`, special tokens recognised and none added."""
         return list(self._tokenizer.encode(without_surrogates(text), add_special_tokens=False).ids)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,6 +13,9 @@ CallStatus = Literal["open", "complete", "aborted", "failed", "interrupted"]
 
 # The one place that decides which calls may train.
 TRAINABLE_KINDS: frozenset[CallKind] = frozenset({"agent", "compaction"})
+# A token that was drawn with certainty, and to which the policy itself gave less than an even chance, was imposed.
+_EVEN_CHANCE = math.log(0.5)
+_CERTAIN = -1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +56,19 @@ class ModelCall:
     error: str | None = None
 
     @property
+    def imposed(self) -> tuple[bool, ...]:
+        """[T]: tokens that a constraint left no choice about and that the policy would likely not have chosen.
+
+        They say nothing of the policy: a gradient of their raw logprob would push what was never decided.
+        """
+        if len(self.sampled_logprobs) != len(self.logprobs):
+            return (False,) * len(self.completion_ids)
+        return tuple(
+            left is not None and raw is not None and left >= _CERTAIN and raw < _EVEN_CHANCE
+            for left, raw in zip(self.sampled_logprobs, self.logprobs, strict=True)
+        )
+
+    @property
     def untrainable_reason(self) -> str | None:
         """Why this call gives no training row, or None if it may."""
         if self.status != "complete":
@@ -67,4 +84,6 @@ class ModelCall:
             )
         if any(value is None for value in self.logprobs):
             return "a sampled token has no logprob"
+        if all(self.imposed):
+            return "its constraint left the policy no choice"
         return None
