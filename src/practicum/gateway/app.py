@@ -114,6 +114,7 @@ def _parts(
             names,
             context_length=min(longest, sampler.context_length),
             default_max_tokens=config.gateway.default_max_tokens,
+            dropped_reasoning=config.gateway.dropped_reasoning,
         ),
         recorder=Recorder(store, mode),
         renderer=renderer,

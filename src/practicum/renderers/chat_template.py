@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,18 +85,27 @@ class Renderer:
         """Ids that end an answer."""
         return tuple(sorted(self.tokenizer.eos_ids))
 
-    def render(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> list[int]:
+    def known(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of a request's options that the template reads; the others change nothing."""
+        return {name: value for name, value in options.items() if name in self._template.options}
+
+    def render(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), options: Mapping[str, Any] = {}
+    ) -> list[int]:
         """Ids [P] of the conversation, ending where the assistant's next answer begins.
+
+        `options` are variables for the template, such as `enable_thinking`; those that it does not know change nothing.
 
         Raises: RequestError when the template refuses the conversation.
         """
-        return self._encode(self._text(messages, tools))
+        return self._encode(self._text(messages, tools, options))
 
     def tail(
         self,
         before: Sequence[Message],
         rest: Sequence[Message],
         tools: Sequence[ToolSpec] = (),
+        options: Mapping[str, Any] = {},
         *,
         stop_id: int | None,
     ) -> list[int]:
@@ -106,6 +115,7 @@ class Renderer:
             before: the messages that the served prompt rendered.
             rest: the messages after the served answer.
             tools: as offered.
+            options: as for `render`.
             stop_id: the stop id that ended the served completion, or None where it ended otherwise; what the template
                 would write for it is left out, because it was sampled.
 
@@ -113,7 +123,7 @@ class Renderer:
         """
         stand_in = _unused_word([*before, *rest], tools)
         try:
-            text = self._text([*before, Message(role="assistant", content=stand_in), *rest], tools)
+            text = self._text([*before, Message(role="assistant", content=stand_in), *rest], tools, options)
         except RequestError as error:
             raise CannotExtend(error.message) from error
         if text.count(stand_in) != 1:
@@ -132,9 +142,9 @@ class Renderer:
         """
         return ToolCallParser(names, call_id) if names else PlainParser()
 
-    def _text(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> str:
+    def _text(self, messages: Sequence[Message], tools: Sequence[ToolSpec], options: Mapping[str, Any]) -> str:
         if self.native_tools:
-            return self._native_text(messages, tools)
+            return self._native_text(messages, tools, options)
         plain = [{"role": role, "content": self._guard(content)} for role, content in _plain_turns(messages)]
         if tools:
             explained = self._guard(_TOOLS_TEXT.format(specs="\n".join(_spec_json(tool) for tool in tools)))
@@ -142,12 +152,14 @@ class Renderer:
                 plain[0]["content"] = f"{plain[0]['content']}\n\n{explained}".strip()
             else:
                 plain.insert(0, {"role": "system", "content": explained})
-        return self._template.render(plain, None)
+        return self._template.render(plain, None, self.known(options))
 
-    def _native_text(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> str:
+    def _native_text(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec], options: Mapping[str, Any] = {}
+    ) -> str:
         rendered = [_native_message(m, self._guard) for m in messages]
         specs = [_guarded(_spec_dict(tool), self._guard) for tool in tools]
-        return self._template.render(rendered, specs or None)
+        return self._template.render(rendered, specs or None, self.known(options))
 
     def _guard(self, text: str) -> str:
         text = without_surrogates(text)
