@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from practicum.types.messages import Message, ToolSpec
@@ -72,8 +72,13 @@ def canonical_message(message: Message) -> list[Any]:
     return [message.role, _split(message)[1], calls]
 
 
+def has_reasoning(messages: Iterable[Message]) -> bool:
+    """Whether any answer among the messages has reasoning."""
+    return any(map(_words, messages))
+
+
 def reasoning_change(
-    replayed: Sequence[Message], served: Sequence[Message], rule: ReasoningRule
+    replayed: Sequence[Message], served: Sequence[Message], rule: ReasoningRule, *, returned: bool
 ) -> ReasoningChange | None:
     """What a caller did to the reasoning of a conversation with the same hash.
 
@@ -85,6 +90,7 @@ def reasoning_change(
         rule: what an answer without its reasoning means. `fork`: the caller dropped it. `extend`: nothing. `infer`: it
             was dropped if the caller sent reasoning back anywhere in the conversation, now or then; a caller that never
             does cannot, and means nothing by it.
+        returned: whether the caller is known to send reasoning back.
     """
     if len(replayed) != len(served):  # recorded by a release that read it otherwise
         return None
@@ -96,8 +102,7 @@ def reasoning_change(
         dropped = dropped or bool(had and not kept)
     if not dropped or rule == "extend":
         return None
-    returned = any(map(_words, replayed)) or any(map(_words, served[:-1]))
-    return "reasoning_dropped" if returned or rule == "fork" else None
+    return "reasoning_dropped" if returned or rule == "fork" or has_reasoning(served[:-1]) else None
 
 
 def _words(message: Message) -> str:

@@ -16,7 +16,7 @@ from practicum.dialects.dialect import Dialect
 from practicum.dialects.registry import recorded_request
 from practicum.dialects.request import ChatRequest
 from practicum.episodes.link import Earlier, Link, Parent, call_kind, find_parent, link, raw_link
-from practicum.episodes.matching import ReasoningChange, ReasoningRule, reasoning_change
+from practicum.episodes.matching import ReasoningChange, ReasoningRule, has_reasoning, reasoning_change
 from practicum.errors import ContextOverflow, RequestError
 from practicum.gateway.answer import recorded_message
 from practicum.gateway.model_names import ModelNames
@@ -108,7 +108,7 @@ class Preparer:
         who = incoming.principal.name
         if named is not None:
             named = Session(session_id=self._owners.claim(named.session_id, who), source=named.source)
-        record = _Record(self._renderer, self._dropped_reasoning)
+        record = _Record(request.messages, self._renderer, self._dropped_reasoning)
         parent = self._parent(request, who, record, named.session_id if named else None)
         session = named or inferred_session(parent.call if parent else None)
         earlier = None if session.source == "new" else self._store.last_call(session.session_id)
@@ -131,7 +131,7 @@ class Preparer:
     def count(self, incoming: Incoming) -> int:
         """Tokens of the prompt that this request would be answered from. Raises RequestError, NotFound, StoreError."""
         request, _ = self._parsed(incoming)
-        record = _Record(self._renderer, self._dropped_reasoning)
+        record = _Record(request.messages, self._renderer, self._dropped_reasoning)
         parent = self._parent(request, incoming.principal.name, record, None)
         return len(self._ids(request, parent, None, record.changed)[1])
 
@@ -203,13 +203,14 @@ class Preparer:
 
 
 class _Record:
-    """What calls on record asked and answered, read back at most once for one request.
+    """What calls on record asked and answered, read back at most once for one request with these messages.
 
     `changed` says what the caller did to the reasoning of the first call that would have been the parent otherwise.
     """
 
-    def __init__(self, renderer: Renderer, rule: ReasoningRule) -> None:
+    def __init__(self, messages: Sequence[Message], renderer: Renderer, rule: ReasoningRule) -> None:
         self.changed: ReasoningChange | None = None
+        self._returned = has_reasoning(messages)
         self._renderer = renderer
         self._rule: ReasoningRule = rule
         self._changed_at = 0
@@ -230,7 +231,8 @@ class _Record:
         answer = recorded_message(call, request, self._renderer)
         if request.reasoning_shown == "hidden":
             answer = replace(answer, reasoning="")
-        change = reasoning_change(replayed, (*request.messages, answer), self._rule)
+        returned = self._returned or self.changed is not None
+        change = reasoning_change(replayed, (*request.messages, answer), self._rule, returned=returned)
         if self.changed is None and change is not None:
             self.changed, self._changed_at = change, len(replayed)
         elif change is None and len(replayed) == self._changed_at:  # a sibling with the same text was the one
