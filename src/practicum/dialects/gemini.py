@@ -50,6 +50,7 @@ _STATUSES = {
     503: "UNAVAILABLE",
 }
 
+_WRAPPINGS = frozenset({"output", "result", "return_value"})
 _REFUSED: shared.Refusals = {"cachedContent": (absent, "nothing is kept between requests; send the whole contents.")}
 _REFUSED_GENERATION: shared.Refusals = {
     "candidateCount": (one, shared.ONE_ANSWER),
@@ -174,9 +175,11 @@ def _turn(parts: Sequence[WirePart], where: str) -> Iterator[Message]:
 
 
 def _given_text(given: WireFunctionResponse) -> str:
-    """A result as text. Google wants an object and says `output`; its SDK says `result`: such a wrapping is undone."""
+    """A result as text. Google wants an object and says `output`, its SDK `result`, Pydantic AI `return_value`: such a
+    wrapping is undone.
+    """
     response = given.response or {}
-    only = next(iter(response.values())) if len(response) == 1 and response.keys() <= {"output", "result"} else None
+    only = next(iter(response.values())) if len(response) == 1 and response.keys() <= _WRAPPINGS else None
     return only if isinstance(only, str) else json.dumps(response, ensure_ascii=False)
 
 
