@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 
@@ -48,12 +49,18 @@ class ModelConfig(Section):
 
 
 class GatewayConfig(Section):
-    """The model endpoint: the name it answers to, and how often it looks for a new live policy."""
+    """The model endpoint: the name it answers to, and how often it looks for a new live policy.
+
+    `dropped_reasoning` says what it means that a request holds an answer of ours without its reasoning. `infer`: the
+    episode forks if the caller sends other reasoning back in that conversation, and goes on if it never does, as a
+    harness that cannot. `extend`: it always goes on from the served ids, reasoning included. `fork`: it always forks.
+    """
 
     model_name: str = Field(default="practicum", min_length=1)
     aliases: list[str] = Field(default_factory=list)
     default_max_tokens: int = Field(default=256, gt=0)
     policy_poll_s: float = Field(default=0.5, gt=0)
+    dropped_reasoning: Literal["infer", "extend", "fork"] = "infer"
 
 
 class FeedbackConfig(Section):

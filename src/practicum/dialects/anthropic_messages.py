@@ -4,6 +4,10 @@ A field that is unknown is accepted and stays on record. One that changes what t
 honour is refused by name. `thinking`, `output_config.effort`, `context_management` and `cache_control` change how an
 answer comes about, not what is asked: they are accepted.
 
+Thinking blocks are for callers who ask for thinking: others take the first block for the text. With
+`display: omitted` a block's text is empty and its signature carries the reasoning; otherwise the signature names the
+call only. Nothing is ever redacted.
+
 A tool that the provider itself would run is left out of the prompt; one that the caller runs, but whose schema only the
 provider's models know, is refused.
 """
@@ -18,6 +22,7 @@ from practicum.dialects import demands
 from practicum.dialects import wire as shared
 from practicum.dialects.anthropic_messages_wire import WireBlock, WireMessage, WireRequest, WireTool, WireToolChoice
 from practicum.dialects.dialect import AnswerFacts, Ending
+from practicum.dialects.reasoning import Shown, seal, switches, unseal
 from practicum.dialects.request import ChatRequest
 from practicum.dialects.strict_json import parse_object
 from practicum.dialects.wire import absent, empty, sse
@@ -80,6 +85,7 @@ def from_body(body: dict[str, Any]) -> ChatRequest:
         max_tokens=wire.max_tokens,
         stream=bool(wire.stream),
         **demands.chosen(choice, tools, "tool_choice", several=several),
+        **_thinking(wire),
         body=body,
     )
 
@@ -108,6 +114,15 @@ def _choice(wire: WireToolChoice | None) -> demands.Choice:
     if wire.name is None:
         raise RequestError("The name of this tool is missing.", param="tool_choice.name")
     return demands.Choice(names=(wire.name,), must=True)
+
+
+def _thinking(wire: WireRequest) -> dict[str, Any]:
+    """How to reason, for the template, and whether the caller wants to see it."""
+    asked = wire.thinking if isinstance(wire.thinking, dict) else {}
+    on = None if asked.get("type") is None else asked["type"] != "disabled"
+    effort = wire.output_config.get("effort") if isinstance(wire.output_config, dict) and on else None
+    shown: Shown = "hidden" if not on else "sealed" if asked.get("display") == "omitted" else "text"
+    return {"options": switches(on=on, effort=effort, budget=asked.get("budget_tokens")), "reasoning_shown": shown}
 
 
 def _system(system: str | list[WireBlock] | None) -> tuple[Message, ...]:
@@ -157,7 +172,7 @@ def _assistant(content: str | list[WireBlock], where: str) -> Message:
                 raise RequestError("The name of this call is missing.", param=f"{where}.{index}.name")
             calls.append(ToolCall(id=block.id, name=block.name, arguments=shared.arguments_text(block.input)))
         elif block.type == "thinking":
-            thoughts.append(block.thinking or "")
+            thoughts.append(block.thinking or unseal(block.signature))
         elif block.type != "redacted_thinking":
             texts.append(_block_text(block, f"{where}.{index}"))
     return Message(role="assistant", content="".join(texts), tool_calls=tuple(calls), reasoning="".join(thoughts))
@@ -190,7 +205,7 @@ def _tools(wire: Sequence[WireTool]) -> tuple[ToolSpec, ...]:
 
 
 class AnswerBuilder:
-    """Builds the body or the stream of one answer. In a stream it knows which block is open."""
+    """Builds the body or the stream of one answer. In a stream it knows which block is open, and an open thought."""
 
     ping = sse({"type": "ping"}, "ping")
     stream_type = "text/event-stream; charset=utf-8"
@@ -198,30 +213,41 @@ class AnswerBuilder:
     def __init__(self, facts: AnswerFacts) -> None:
         self._facts = facts
         self._index = -1
-        self._text_open = False
+        self._open_type: str | None = None
+        self._thought = ""
+        self._shown = facts.request.reasoning_shown
 
     def body(self, message: Message, end: Ending, tokens: Sequence[TokenText]) -> bytes:
         """The whole answer."""
-        blocks: list[dict[str, Any]] = [{"type": "text", "text": message.content}] if message.content else []
+        blocks: list[dict[str, Any]] = []
+        if message.reasoning and self._shown != "hidden":
+            visible = message.reasoning if self._shown == "text" else ""
+            blocks.append({"type": "thinking", "thinking": visible, "signature": self._signature(message.reasoning)})
+        if message.content:
+            blocks.append({"type": "text", "text": message.content})
         blocks += [
             {"type": "tool_use", "id": call.id, "name": call.name, "input": shared.arguments_object(call.arguments)}
             for call in message.tool_calls
         ]
-        return shared.dump({**self._message(blocks, end.completion_tokens), **_stop(end)})
+        return shared.dump({**self._message(blocks, self._usage(end)), **_stop(end)})
 
     def start(self) -> bytes:
         """The event with the message that is still empty; its usage has the real number of prompt tokens."""
-        return _event("message_start", message=self._message([], 0))
+        return _event("message_start", message=self._message([], self._usage(None)))
 
     def text(self, text: str, tokens: Sequence[TokenText]) -> bytes:
         """A piece of text."""
-        opened = b"" if self._text_open else self._open({"type": "text", "text": ""})
-        self._text_open = True
-        return opened + self._delta({"type": "text_delta", "text": text})
+        return self._inside({"type": "text", "text": ""}) + self._delta({"type": "text_delta", "text": text})
 
     def thought(self, text: str, tokens: Sequence[TokenText]) -> bytes:
-        """Reasoning stays on record only."""
-        return b""
+        """A piece of reasoning, where the caller asked for it."""
+        if self._shown == "hidden":
+            return b""
+        opened = self._inside({"type": "thinking", "thinking": "", "signature": ""})
+        self._thought += text
+        if self._shown == "sealed":
+            return opened
+        return opened + self._delta({"type": "thinking_delta", "thinking": text})
 
     def tool_call(self, call: ToolCall, tokens: Sequence[TokenText]) -> bytes:
         """A completed call."""
@@ -231,25 +257,42 @@ class AnswerBuilder:
 
     def finish(self, message: Message, end: Ending, tokens: Sequence[TokenText]) -> bytes:
         """The events with the stop reason and the usage, and the terminator."""
-        usage = self._usage(end.completion_tokens)
+        usage = self._usage(end)
         return self._close() + _event("message_delta", delta=_stop(end), usage=usage) + _event("message_stop")
 
     def error(self, error: PracticumError) -> bytes:
         """An error inside a stream that has begun; no terminator follows it."""
         return sse(error_body(error), "error")
 
+    def _inside(self, block: dict[str, Any]) -> bytes:
+        """What opens a block of this type, unless one is open."""
+        if self._open_type == block["type"]:
+            return b""
+        out = self._close() + self._open(block)
+        self._open_type = block["type"]
+        return out
+
     def _open(self, block: dict[str, Any]) -> bytes:
         self._index += 1
         return _event("content_block_start", index=self._index, content_block=block)
 
     def _close(self) -> bytes:
-        was_open, self._text_open = self._text_open, False
-        return _event("content_block_stop", index=self._index) if was_open else b""
+        was_open, self._open_type = self._open_type, None
+        if was_open is None:
+            return b""
+        out = b""
+        if was_open == "thinking":
+            out = self._delta({"type": "signature_delta", "signature": self._signature(self._thought)})
+            self._thought = ""
+        return out + _event("content_block_stop", index=self._index)
+
+    def _signature(self, thought: str) -> str:
+        return seal(self._facts.call_id, thought if self._shown == "sealed" else "")
 
     def _delta(self, delta: dict[str, str]) -> bytes:
         return _event("content_block_delta", index=self._index, delta=delta)
 
-    def _message(self, content: list[dict[str, Any]], output_tokens: int) -> dict[str, Any]:
+    def _message(self, content: list[dict[str, Any]], usage: dict[str, Any]) -> dict[str, Any]:
         return {
             "id": ID_PREFIX + self._facts.call_id,
             "type": "message",
@@ -258,15 +301,17 @@ class AnswerBuilder:
             "content": content,
             "stop_reason": None,
             "stop_sequence": None,
-            "usage": self._usage(output_tokens),
+            "usage": usage,
         }
 
-    def _usage(self, output_tokens: int) -> dict[str, int]:
+    def _usage(self, end: Ending | None) -> dict[str, Any]:
+        details = {"thinking_tokens": end.reasoning_tokens} if end and end.reasoning_tokens else None
         return {
             "input_tokens": self._facts.prompt_tokens,
             "cache_creation_input_tokens": 0,
             "cache_read_input_tokens": 0,
-            "output_tokens": output_tokens,
+            "output_tokens": end.completion_tokens if end else 0,
+            **({"output_tokens_details": details} if details else {}),
         }
 
 

@@ -3,6 +3,9 @@
 A field that is unknown is accepted and stays on record. A field that changes what the answer means and that we cannot
 honour is refused by name. The table of those is `_REFUSED`.
 
+Reasoning leaves and comes back as `reasoning_content`, the name that harnesses echo; one that they spell `reasoning` is
+read too, but only one is sent, so that no client adds both.
+
 Invariant: `usage.completion_tokens` is the number of recorded ids. It must not know tokens' texts, sessions or keys.
 """
 
@@ -16,6 +19,7 @@ from practicum.dialects import demands
 from practicum.dialects import wire as shared
 from practicum.dialects.dialect import AnswerFacts, Ending
 from practicum.dialects.openai_chat_wire import WireMessage, WirePart, WireRequest
+from practicum.dialects.reasoning import switches
 from practicum.dialects.request import ChatRequest
 from practicum.dialects.strict_json import parse_object
 from practicum.dialects.wire import OWN_DISTRIBUTION, TEXT_ONLY, absent, empty, one, sse, zero
@@ -91,8 +95,21 @@ def from_body(body: dict[str, Any]) -> ChatRequest:
         include_usage=bool(wire.stream_options and wire.stream_options.include_usage),
         logprobs=bool(wire.logprobs),
         **demands.chosen(choice, tools, "tool_choice", several=wire.parallel_tool_calls),
+        options=_options(wire),
         body=body,
     )
+
+
+def _options(wire: WireRequest) -> dict[str, Any]:
+    """Variables for the template: what the request says about reasoning in the usual ways, the most direct last."""
+    extra = wire.model_extra or {}
+    kind = extra["thinking"].get("type") if isinstance(extra.get("thinking"), dict) else None
+    nested = extra["reasoning"] if isinstance(extra.get("reasoning"), dict) else {}
+    on = {"enabled": True, "disabled": False}.get(kind) if isinstance(kind, str) else None
+    for said in (nested.get("enabled"), wire.enable_thinking):
+        on = said if isinstance(said, bool) else on
+    effort = wire.reasoning_effort or nested.get("effort")
+    return {**switches(on=on, effort=effort, budget=nested.get("max_tokens")), **(wire.chat_template_kwargs or {})}
 
 
 def _message(wire: WireMessage, where: str) -> Message:
@@ -112,7 +129,7 @@ def _message(wire: WireMessage, where: str) -> Message:
         ),
         tool_call_id=wire.tool_call_id,
         name=wire.name,
-        reasoning=wire.reasoning_content or "",
+        reasoning=wire.reasoning_content or (wire.reasoning if isinstance(wire.reasoning, str) else ""),
     )
 
 
@@ -179,6 +196,8 @@ class AnswerBuilder:
             shown["tool_calls"] = [tool_call_object(call) for call in message.tool_calls]
         else:
             shown["content"] = message.content
+        if message.reasoning:
+            shown["reasoning_content"] = message.reasoning
         choice = {
             "index": 0,
             "message": shown,
@@ -196,8 +215,8 @@ class AnswerBuilder:
         return self._event({"content": text}, logprobs=self._logprobs(tokens))
 
     def thought(self, text: str, tokens: Sequence[TokenText]) -> bytes:
-        """Reasoning stays on record only."""
-        return b""
+        """A piece of reasoning."""
+        return self._event({"reasoning_content": text}, logprobs=self._logprobs(tokens))
 
     def tool_call(self, call: ToolCall, tokens: Sequence[TokenText]) -> bytes:
         """A completed call."""
@@ -227,8 +246,9 @@ class AnswerBuilder:
             return None
         return {"content": [logprob_entry(token) for token in tokens], "refusal": None}
 
-    def _usage(self, end: Ending) -> dict[str, int]:
-        return usage(self._prompt_tokens, end.completion_tokens)
+    def _usage(self, end: Ending) -> dict[str, Any]:
+        details = {"reasoning_tokens": end.reasoning_tokens}
+        return {**usage(self._prompt_tokens, end.completion_tokens), "completion_tokens_details": details}
 
 
 def answer(facts: AnswerFacts) -> AnswerBuilder:

@@ -129,8 +129,8 @@ class AnswerBuilder:
         return sse({**self._base, "choices": [self._choice(text, tokens)]})
 
     def thought(self, text: str, tokens: Sequence[TokenText]) -> bytes:
-        """Reasoning stays on record only."""
-        return b""
+        """There is none: what a raw prompt gives is text, whatever it holds."""
+        raise ValueError("a raw completion's text is not split")
 
     def tool_call(self, call: ToolCall, tokens: Sequence[TokenText]) -> bytes:
         """There is none: a raw prompt offers no tool."""

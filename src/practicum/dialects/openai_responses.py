@@ -18,6 +18,7 @@ from practicum.dialects import wire as shared
 from practicum.dialects.dialect import AnswerFacts
 from practicum.dialects.openai_responses_answer import ID_PREFIX, AnswerBuilder
 from practicum.dialects.openai_responses_wire import WireItem, WirePart, WireRequest, WireTool
+from practicum.dialects.reasoning import switches, tagged, unseal
 from practicum.dialects.request import ChatRequest
 from practicum.dialects.strict_json import parse_object
 from practicum.dialects.wire import absent, off, zero
@@ -80,21 +81,38 @@ def from_body(body: dict[str, Any]) -> ChatRequest:
         max_tokens=wire.max_output_tokens,
         stream=bool(wire.stream),
         **demands.chosen(choice, tools, "tool_choice", several=wire.parallel_tool_calls),
+        options=switches(effort=wire.reasoning.get("effort")) if isinstance(wire.reasoning, dict) else {},
         body=body,
     )
 
 
 def _messages(items: Sequence[WireItem]) -> Iterator[Message]:
-    """The turns. Reasoning belongs to the answer behind it; where none follows, the answer was cut short."""
+    """The turns. Reasoning belongs to the answer behind it; without one it is an answer by itself.
+
+    At the end of the input it is left out: that answer was cut short, and the caller asks for it anew.
+    """
     reasoning = ""
     for index, item in enumerate(items):
         if item.type == "reasoning":
-            where = f"input.{index}"
-            reasoning += _text(item.content, f"{where}.content") or _text(item.summary, f"{where}.summary")
+            reasoning += _reasoning(item, f"input.{index}")
         elif item.type not in _NO_TURNS:
             message = _message(item, f"input.{index}")
-            yield replace(message, reasoning=reasoning) if message.role == "assistant" else message
+            thought = tagged(message.content) if message.role == "assistant" and not message.tool_calls else None
+            if thought is not None:
+                reasoning += thought
+                continue
+            if message.role == "assistant":
+                message = replace(message, reasoning=reasoning)
+            elif reasoning:
+                yield Message(role="assistant", reasoning=reasoning)
+            yield message
             reasoning = ""
+
+
+def _reasoning(item: WireItem, where: str) -> str:
+    """What is visible of it, or else what we sealed."""
+    visible = _text(item.content, f"{where}.content") or _text(item.summary, f"{where}.summary")
+    return visible or unseal(item.encrypted_content)
 
 
 def _message(item: WireItem, where: str) -> Message:

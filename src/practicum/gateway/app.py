@@ -119,6 +119,7 @@ def _parts(
             names,
             context_length=min(longest, sampler.context_length),
             default_max_tokens=config.gateway.default_max_tokens,
+            dropped_reasoning=config.gateway.dropped_reasoning,
         ),
         recorder=recorder,
         renderer=renderer,

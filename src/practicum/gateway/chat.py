@@ -154,7 +154,12 @@ class ChatResponse(Response):
             with anyio.CancelScope(shield=True):
                 await self._abandon(recording, answer.text, error)
             raise
-        end = Ending(reason=reason, completion_tokens=recording.sampled, stop=answer.stop)
+        end = Ending(
+            reason=reason,
+            completion_tokens=recording.sampled,
+            reasoning_tokens=answer.reasoning_tokens,
+            stop=answer.stop,
+        )
         await self._sink.finish(answer.message, end, generation.tokens)
 
     def _sample(self) -> SampleRequest:
@@ -210,6 +215,7 @@ class ReplayResponse(Response):
         end = Ending(
             reason=self._call.finish_reason or "stop",
             completion_tokens=len(self._call.completion_ids),
+            reasoning_tokens=answer.reasoning_tokens,
             stop=answer.stop,
         )
         await self._sink.finish(answer.message, end, ())

@@ -16,13 +16,16 @@ from practicum.dialects.dialect import Dialect
 from practicum.dialects.registry import recorded_request
 from practicum.dialects.request import ChatRequest
 from practicum.episodes.link import Earlier, Link, Parent, call_kind, find_parent, link, raw_link
+from practicum.episodes.matching import ReasoningChange, ReasoningRule, has_reasoning, reasoning_change
 from practicum.errors import ContextOverflow, RequestError
+from practicum.gateway.answer import recorded_message
 from practicum.gateway.model_names import ModelNames
 from practicum.gateway.sessions import Session, SessionOwners, inferred_session, named_session
 from practicum.gateway.swap import Policies
 from practicum.renderers import CannotExtend, Renderer
 from practicum.types.calls import CallKind, ModelCall
 from practicum.types.ids import new_id
+from practicum.types.messages import Message
 from practicum.types.principals import Principal
 
 
@@ -75,6 +78,7 @@ class Preparer:
         names: model names.
         context_length: most tokens a prompt and its completion may have together.
         default_max_tokens: most tokens of an answer where the request does not say.
+        dropped_reasoning: what an answer that is replayed without its reasoning means.
     """
 
     def __init__(
@@ -86,6 +90,7 @@ class Preparer:
         *,
         context_length: int,
         default_max_tokens: int,
+        dropped_reasoning: ReasoningRule = "infer",
     ) -> None:
         self._store = store
         self._policies = policies
@@ -94,6 +99,7 @@ class Preparer:
         self._owners = SessionOwners(store.last_call)
         self._context_length = context_length
         self._default_max_tokens = default_max_tokens
+        self._dropped_reasoning: ReasoningRule = dropped_reasoning
 
     def prepare(self, incoming: Incoming) -> Prepared:
         """Raises: RequestError, NotFound for the model, ContextOverflow, Unsupported, StoreError."""
@@ -106,15 +112,11 @@ class Preparer:
         who = incoming.principal.name
         if named is not None:
             named = Session(session_id=self._owners.claim(named.session_id, who), source=named.source)
-        parent = find_parent(
-            request.messages,
-            request.tools,
-            lambda history: self._store.find_by_history(who, history),
-            session_id=named.session_id if named else None,
-        )
+        record = _Record(request.messages, self._renderer, self._dropped_reasoning)
+        parent = self._parent(request, who, record, named.session_id if named else None)
         session = named or inferred_session(parent.call if parent else None)
         earlier = None if session.source == "new" else self._store.last_call(session.session_id)
-        joined, prompt_ids = self._ids(request, parent, _earlier(earlier))
+        joined, prompt_ids = self._ids(request, parent, record.earlier(earlier), record.changed)
         room = self._room(len(prompt_ids))
         wanted = request.max_tokens or self._default_max_tokens
         continues = joined.parent is not None and joined.fork_reason is None
@@ -133,14 +135,23 @@ class Preparer:
     def count(self, incoming: Incoming) -> int:
         """Tokens of the prompt that this request would be answered from. Raises RequestError, NotFound, StoreError."""
         request, _ = self._parsed(incoming)
-        find = self._store.find_by_history
-        who = incoming.principal.name
-        parent = find_parent(request.messages, request.tools, lambda history: find(who, history))
-        return len(self._ids(request, parent, None)[1])
+        record = _Record(request.messages, self._renderer, self._dropped_reasoning)
+        parent = self._parent(request, incoming.principal.name, record, None)
+        return len(self._ids(request, parent, None, record.changed)[1])
+
+    def _parent(self, request: ChatRequest, who: str, record: _Record, session_id: str | None) -> Parent | None:
+        return find_parent(
+            request.messages,
+            request.tools,
+            lambda history: self._store.find_by_history(who, history),
+            session_id=session_id,
+            options=request.options,
+            accept=record.keeps_reasoning,
+        )
 
     def _parsed(self, incoming: Incoming) -> tuple[ChatRequest, int | None]:
         """The request, and the version it names, None for the live one."""
-        request = incoming.dialect.parse(incoming.raw, incoming.path)
+        request = _with_known_options(incoming.dialect.parse(incoming.raw, incoming.path), self._renderer)
         if request.model in self._names.live_names:
             return request, None
         return request, self._names.resolve(request.model, self._policies.list())
@@ -158,23 +169,26 @@ class Preparer:
         constraint = self._renderer.call_constraint(tools, several=several, answer=answer, source=source)
         return replace(request, params=replace(request.params, constraint=constraint))
 
-    def _ids(self, request: ChatRequest, parent: Parent | None, earlier: Earlier | None) -> tuple[Link, Sequence[int]]:
+    def _ids(
+        self, request: ChatRequest, parent: Parent | None, earlier: Earlier | None, changed: ReasoningChange | None
+    ) -> tuple[Link, Sequence[int]]:
         if request.prompt is not None:
             ids = self._raw_ids(request.prompt)
             return raw_link(ids), ids
-        joined = link(request.messages, request.tools, parent, earlier)
+        options = request.options
+        joined = link(request.messages, request.tools, parent, earlier, options=options, changed=changed)
         if parent is None:
-            return joined, self._renderer.render(request.messages, request.tools)
+            return joined, self._renderer.render(request.messages, request.tools, options)
         served = parent.call.prompt_ids + parent.call.completion_ids
         before = request.messages[: len(request.messages) - len(parent.rest) - 1]
         last = served[-1]
         stop_id = last if last in self._renderer.stop_ids else None
         try:
             answer = request.messages[len(before)]
-            tail = self._renderer.tail(before, parent.rest, request.tools, stop_id=stop_id, answer=answer)
+            tail = self._renderer.tail(before, parent.rest, request.tools, options, stop_id=stop_id, answer=answer)
         except CannotExtend:
             forked = Link(parent=None, fork_reason="template_cannot_extend", prompt_hash=joined.prompt_hash)
-            return forked, self._renderer.render(request.messages, request.tools)
+            return forked, self._renderer.render(request.messages, request.tools, options)
         return joined, [*served, *tail]
 
     def _raw_ids(self, prompt: str | tuple[int, ...]) -> Sequence[int]:
@@ -206,12 +220,53 @@ class Preparer:
         return room
 
 
-def _earlier(call: ModelCall | None) -> Earlier | None:
-    """The session's last call with its conversation, read back from the recorded body."""
-    if call is None:
-        return None
-    try:
-        request = recorded_request(call.dialect, call.request)
-    except RequestError:  # recorded by a release that read more than this one does
-        return None
-    return Earlier(call=call, messages=request.messages, tools=request.tools)
+class _Record:
+    """What calls on record asked and answered, read back at most once for one request with these messages.
+
+    `changed` says what the caller did to the reasoning of the first call that would have been the parent otherwise.
+    """
+
+    def __init__(self, messages: Sequence[Message], renderer: Renderer, rule: ReasoningRule) -> None:
+        self.changed: ReasoningChange | None = None
+        self._returned = has_reasoning(messages)
+        self._renderer = renderer
+        self._rule: ReasoningRule = rule
+        self._changed_at = 0
+        self._requests: dict[str, ChatRequest | None] = {}
+
+    def earlier(self, call: ModelCall | None) -> Earlier | None:
+        """A call with its conversation, None where there is none that this release can read."""
+        request = self._request(call) if call is not None else None
+        if call is None or request is None:
+            return None
+        return Earlier(call=call, messages=request.messages, tools=request.tools, options=request.options)
+
+    def keeps_reasoning(self, call: ModelCall, replayed: Sequence[Message]) -> bool:
+        """Whether the replayed conversation has the reasoning that the call had, as far as the rule asks for it."""
+        request = self._request(call)
+        if request is None:
+            return True
+        answer = recorded_message(call, request, self._renderer)
+        if request.reasoning_shown == "hidden":
+            answer = replace(answer, reasoning="")
+        returned = self._returned or self.changed is not None
+        change = reasoning_change(replayed, (*request.messages, answer), self._rule, returned=returned)
+        if self.changed is None and change is not None:
+            self.changed, self._changed_at = change, len(replayed)
+        elif change is None and len(replayed) == self._changed_at:  # a sibling with the same text was the one
+            self.changed = None
+        return change is None
+
+    def _request(self, call: ModelCall) -> ChatRequest | None:
+        if call.call_id not in self._requests:
+            try:
+                request = _with_known_options(recorded_request(call.dialect, call.request), self._renderer)
+            except RequestError:  # recorded by a release that read more than this one does
+                request = None
+            self._requests[call.call_id] = request
+        return self._requests[call.call_id]
+
+
+def _with_known_options(request: ChatRequest, renderer: Renderer) -> ChatRequest:
+    """Options that the template does not read are no difference between two conversations."""
+    return replace(request, options=renderer.known(request.options))

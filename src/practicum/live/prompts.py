@@ -50,7 +50,7 @@ class PromptBook:
         """
         request = self._request(call)
         messages = with_hindsight(request.messages, comments)
-        return tuple(self.renderer.render(messages, request.tools))
+        return tuple(self.renderer.render(messages, request.tools, request.options))
 
     def answer_ids(self, text: str, *, behind: Sequence[int] = ()) -> tuple[int, ...]:
         """Ids of an answer that a person wrote, with the id that ends the turn.

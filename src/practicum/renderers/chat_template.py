@@ -110,18 +110,27 @@ class Renderer:
         ids.update(*(self.tokenizer.encode(text) for text in self._stops))
         return tuple(sorted(ids))
 
-    def render(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> list[int]:
+    def known(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of a request's options that the template reads; the others change nothing."""
+        return {name: value for name, value in options.items() if name in self._template.options}
+
+    def render(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), options: Mapping[str, Any] = {}
+    ) -> list[int]:
         """Ids [P] of the conversation, ending where the assistant's next answer begins.
+
+        `options` are variables for the template, such as `enable_thinking`; those that it does not know change nothing.
 
         Raises: RequestError when the template refuses the conversation.
         """
-        return self._encode(self.text(messages, tools))
+        return self._encode(self.text(messages, tools, options))
 
     def tail(
         self,
         before: Sequence[Message],
         rest: Sequence[Message],
         tools: Sequence[ToolSpec] = (),
+        options: Mapping[str, Any] = {},
         *,
         stop_id: int | None,
         answer: Message | None = None,
@@ -132,6 +141,7 @@ class Renderer:
             before: the messages that the served prompt rendered.
             rest: the messages after the served answer.
             tools: as offered.
+            options: as for `render`.
             stop_id: the stop id that ended the served completion, or None where it ended otherwise; what the template
                 would write for it is left out, because it was sampled.
             answer: the served answer as the caller replays it; templates that name a result's function need its calls.
@@ -141,7 +151,7 @@ class Renderer:
         stand_in = _unused_word([*before, *rest], tools)
         served = self._served(stand_in, rest, answer)
         try:
-            text = self.text([*before, served, *rest], tools)
+            text = self.text([*before, served, *rest], tools, options)
         except RequestError as error:
             raise CannotExtend(error.message) from error
         if text.count(stand_in) != 1:
@@ -187,12 +197,13 @@ class Renderer:
         tags = REASONING_TAGS.get(self.reasoning)
         return f"\n{tags[1]}\n\n" if tags and self._ends_inside(prompt_ids, tags[0]) else ""
 
-    def text(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> str:
+    def text(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), options: Mapping[str, Any] = {}) -> str:
         """The prompt as text, spelled-out special tokens as private-use characters. Raises RequestError."""
         if not tools or self.native_tools:
-            return self._text(messages, tools)
+            return self._text(messages, tools, options)
         shown = example(self.markup)
-        return self._text(explained(messages, tools, self.markup), ()).replace(self._guard(shown), shown, 1)
+        told = self._text(explained(messages, tools, self.markup), (), options)
+        return told.replace(self._guard(shown), shown, 1)
 
     def _ends_inside(self, prompt_ids: Sequence[int], tag: str) -> bool:
         return self.tokenizer.decode(prompt_ids[-_LONGEST_OPENING:]).rstrip().endswith(tag)
@@ -224,26 +235,36 @@ class Renderer:
             source=source,
         )
 
-    def _text(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> str:
+    def _text(self, messages: Sequence[Message], tools: Sequence[ToolSpec], options: Mapping[str, Any]) -> str:
         if not self._late_system:
             lead = next((at for at, message in enumerate(messages) if message.role != "system"), len(messages))
             later = [replace(m, role="user") if m.role == "system" else m for m in messages[lead:]]
             messages = [*messages[:lead], *later]
         try:
             if self._shape is not None:
-                return self._native_text(messages, tools, self._shape)
-            return self._plain_text(plain_turns(messages, self.markup, self._guard), tools)
+                return self._native_text(messages, tools, self._shape, options)
+            return self._plain_text(plain_turns(messages, self.markup, self._guard), tools, options)
         except RequestError as refused:
             try:
-                return self._plain_text(merged_turns(plain_turns(messages, self.markup, self._guard)), tools)
+                turns = merged_turns(plain_turns(messages, self.markup, self._guard))
+                return self._plain_text(turns, tools, options)
             except RequestError:
                 raise refused from None
 
-    def _native_text(self, messages: Sequence[Message], tools: Sequence[ToolSpec], shape: Shape) -> str:
-        return self._template.render(native_messages(messages, shape, self._guard), self._specs(tools))
+    def _native_text(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        shape: Shape,
+        options: Mapping[str, Any] = {},
+    ) -> str:
+        turns = native_messages(messages, shape, self._guard)
+        return self._template.render(turns, self._specs(tools), self.known(options))
 
-    def _plain_text(self, turns: Sequence[Mapping[str, str]], tools: Sequence[ToolSpec]) -> str:
-        return self._template.render(turns, self._specs(tools))
+    def _plain_text(
+        self, turns: Sequence[Mapping[str, str]], tools: Sequence[ToolSpec], options: Mapping[str, Any] = {}
+    ) -> str:
+        return self._template.render(turns, self._specs(tools), self.known(options))
 
     def _specs(self, tools: Sequence[ToolSpec]) -> list[dict[str, Any]] | None:
         return [guarded(spec_dict(tool), self._guard) for tool in tools] or None

@@ -195,7 +195,10 @@ def test_the_body_of_an_answer() -> None:
         "chatcmpl-call_1", "chat.completion", "practicum@3", 5,
     )  # fmt: skip
     assert answer["choices"][0]["message"] == {"role": "assistant", "content": "Hi", "refusal": None}
-    assert answer["usage"] == {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
+    assert answer["usage"] == {
+        "prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5,
+        "completion_tokens_details": {"reasoning_tokens": 0},
+    }  # fmt: skip
 
 
 def test_an_answer_that_only_calls_has_null_content() -> None:

@@ -85,6 +85,21 @@ def test_other_tools_fork() -> None:
     )
 
 
+def test_other_options_of_the_template_fork() -> None:
+    messages = [*SECOND_MESSAGES, said("d"), user("e")]
+    joined = link(messages, (BASH,), None, EARLIER, options={"enable_thinking": False})
+    assert joined.fork_reason == "options_changed"
+    assert joined.prompt_hash == prefix_hashes(messages, (BASH,), {"enable_thinking": False})[-1]
+
+
+def test_w9_a_call_that_is_not_accepted_leaves_an_earlier_one_and_the_reason() -> None:
+    messages = [*SECOND_MESSAGES, said("d"), user("e")]
+    found = find_parent(messages, (BASH,), served(FIRST, SECOND), accept=lambda call, prefix: len(prefix) < 5)  # type: ignore[arg-type]
+    assert found is not None and found.call.call_id == "c1"
+    joined = link(messages, (BASH,), found, EARLIER, changed="reasoning_dropped")
+    assert (joined.parent, joined.fork_reason) == (found, "reasoning_dropped")
+
+
 def test_a_changed_own_message_forks() -> None:
     earlier = Earlier(call=call("x", [user("a"), user("b")]), messages=(user("a"), user("b")), tools=())
     assert link([user("a"), user("B")], (), None, earlier).fork_reason == "history_rewritten"

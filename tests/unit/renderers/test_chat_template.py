@@ -175,3 +175,15 @@ def test_from_folder_finds_the_template_in_either_file(tmp_path: Path) -> None:
     assert text_of(Renderer.from_folder(tmp_path, TOKENIZER).render([])) == "D"
     (tmp_path / "chat_template.jinja").write_text("J")
     assert text_of(Renderer.from_folder(tmp_path, TOKENIZER).render([])) == "J"
+
+
+def test_options_are_variables_of_the_template_and_cannot_replace_the_conversation() -> None:
+    switch = NATIVE_SOURCE + "{% if enable_thinking is defined and not enable_thinking %}off{% endif %}"
+    renderer = Renderer(TOKENIZER, switch)
+    asked = {"enable_thinking": False, "messages": [], "bos_token": "x", "unknown": 1}
+    assert renderer.known(asked) == {"enable_thinking": False} and PLAIN.known(asked) == {}
+    hi = [Message(role="user", content="Hi")]
+    plain = renderer.tokenizer.decode(renderer.render(hi))
+    assert renderer.tokenizer.decode(renderer.render(hi, (), asked)) == plain + "off"
+    tail = renderer.tail(hi, hi, (), asked, stop_id=None)
+    assert renderer.tokenizer.decode(tail).endswith("off")
