@@ -93,7 +93,16 @@ CREATE TABLE leases (name TEXT PRIMARY KEY, owner TEXT NOT NULL, token INTEGER N
 # Calls say which wire format they came through; those before it all came through one.
 _V2 = "ALTER TABLE calls ADD COLUMN dialect NOT NULL DEFAULT 'openai_chat';"
 
-MIGRATIONS: tuple[str, ...] = (_V1, _V2)
+# Calls say which rule gave their kind, which harness and which of its agents sent them, and how their session was found.
+_V3 = """
+ALTER TABLE calls ADD COLUMN kind_reason;
+ALTER TABLE calls ADD COLUMN harness NOT NULL DEFAULT '';
+ALTER TABLE calls ADD COLUMN agent_id;
+ALTER TABLE calls ADD COLUMN session_source NOT NULL DEFAULT '';
+CREATE INDEX calls_by_prompt ON calls (prompt_hash, principal, seq) WHERE prompt_hash <> '';
+"""
+
+MIGRATIONS: tuple[str, ...] = (_V1, _V2, _V3)
 
 
 def migrate(

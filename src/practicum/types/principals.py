@@ -13,12 +13,13 @@ SCOPES: frozenset[Scope] = frozenset({"sample", "feedback", "admin"})
 class Principal:
     """The holder of a key. `name` says whose calls and feedback they are; several keys may share it.
 
-    A key may do what its scopes say; `admin` may do everything.
+    A key may do what its scopes say; `admin` may do everything. A key with a `session_id` speaks for that session only.
     """
 
     key_id: str
     name: str
     scopes: frozenset[Scope]
+    session_id: str | None = None
 
     def may(self, scope: Scope) -> bool:
         """Whether the key has this scope."""
