@@ -93,7 +93,7 @@ CREATE TABLE leases (name TEXT PRIMARY KEY, owner TEXT NOT NULL, token INTEGER N
 # Calls say which wire format they came through; those before it all came through one.
 _V2 = "ALTER TABLE calls ADD COLUMN dialect NOT NULL DEFAULT 'openai_chat';"
 
-# Calls say which rule gave their kind, which harness and which of its agents sent them, and how their session was found.
+# Calls say which rule gave their kind, which harness and agent sent them, and how their session was found.
 _V3 = """
 ALTER TABLE calls ADD COLUMN kind_reason;
 ALTER TABLE calls ADD COLUMN harness NOT NULL DEFAULT '';

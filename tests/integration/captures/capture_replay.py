@@ -58,10 +58,6 @@ class Recorded:
     headers: dict[str, str]
     body: str
 
-    @property
-    def url(self) -> str:
-        return self.path
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
@@ -78,11 +74,13 @@ class ReplaySampler(ScriptedSampler):
     def __init__(self) -> None:
         super().__init__(context_length=8_000_000)
         self.step = LAST_WORDS
+        self.begun = asyncio.Event()
 
     def _step(self, prompt_ids: Sequence[int], version: int) -> Step:
         return self.step
 
     async def sample(self, request: SampleRequest) -> AsyncIterator[TokenChunk]:
+        self.begun.set()
         async for chunk in super().sample(replace(request, params=replace(request.params, max_tokens=100_000))):
             yield chunk
 
@@ -160,7 +158,7 @@ class Player:
                     await self._hang(one, body)
                     continue
                 response = await client.request(
-                    one.method, one.url, params=one.query, headers=self._headers(one), content=body.encode()
+                    one.method, one.path, params=one.query, headers=self._headers(one), content=body.encode()
                 )
                 self.statuses[one.number], self.bodies[one.number] = response.status_code, response.text
                 self._rename(one, answer, response.headers.get("x-practicum-call-id", ""))
@@ -200,13 +198,13 @@ class Player:
             "path": one.path, "raw_path": one.path.encode(), "root_path": "", "headers": headers,
             "query_string": str(httpx.QueryParams(one.query)).encode(), "server": ("gateway", 80),
         }  # fmt: skip
+        self._sampler.begun.clear()
         sent = [{"type": "http.request", "body": body.encode(), "more_body": False}]
 
         async def receive() -> dict[str, Any]:
             if sent:
                 return sent.pop()
-            while not self._sampler.running:
-                await asyncio.sleep(0.001)
+            await self._sampler.begun.wait()
             return {"type": "http.disconnect"}
 
         async def send(message: Any) -> None:
