@@ -15,6 +15,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from practicum.dialects.volatile import without_volatile
 from practicum.types.messages import Message, ToolSpec
 
 # Keys of a JSON schema whose value maps names to schemas; the names are the caller's and mean nothing to us.
@@ -57,9 +58,13 @@ def raw_prompt_hash(prompt_ids: Sequence[int]) -> str:
 
 
 def canonical_message(message: Message) -> list[Any]:
-    """What of a message reaches the tokens: role, text, and the names and parsed arguments of its calls."""
+    """What of a message reaches the tokens: role, text, and the names and parsed arguments of its calls.
+
+    Of a system message, what a harness changes without meaning anything (`dialects/volatile.py`) is left out.
+    """
+    content = without_volatile(message.content) if message.role == "system" else message.content
     calls = [[call.name, canonical_arguments(call.arguments)] for call in message.tool_calls]
-    return [message.role, message.content, calls]
+    return [message.role, content, calls]
 
 
 def canonical_arguments(arguments: str) -> Any:

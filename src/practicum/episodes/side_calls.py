@@ -215,7 +215,6 @@ _BY_COURSE = {
     "answer_not_used": "the conversation went on from another answer to the same prompt",
     "summary_used": "a later call begins afresh with its answer in the place of the history",
     "summary_not_used": "a summary that the harness asked for and then did not use",
-    "token_count": "only the number of prompt tokens was asked for",
 }
 REASONS: dict[str, str] = {**{rule.name: rule.meaning for rule in RULES}, **_BY_COURSE}
 

@@ -67,7 +67,7 @@ def test_the_sessions_own_call_comes_before_a_newer_one_of_another_session() -> 
         ([Message(role="system", content="Other."), *SECOND_MESSAGES[1:], said("d"), user("e")], "system_changed"),
         ([*SECOND_MESSAGES, said("D"), user("e")], "assistant_rewritten"),
         ([*OPENING, said("B"), user("c"), said("d"), user("e")], "assistant_rewritten"),
-        ([SYSTEM, user("A"), said("b"), user("c")], "assistant_not_served"),
+        ([SYSTEM, user("A"), said("b"), user("c")], "history_rewritten"),
         ([*OPENING, user("more"), said("x"), user("c")], "assistant_rewritten"),
         ([SYSTEM], "new_conversation"),
         ([*OPENING], "history_shortened"),
