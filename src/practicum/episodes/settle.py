@@ -55,40 +55,53 @@ def _siblings(calls: Sequence[ModelCall]) -> _Kinds:
 def _summaries(calls: Sequence[ModelCall]) -> _Kinds:
     """Which calls made a summary that took the place of a history, and which summaries came to nothing.
 
-    A summary that the harness asked for counts as used as long as its agent said nothing more; then as used where one
-    of the agent's later requests holds it.
+    A summary that the harness asked for came to nothing where its agent went on and no later request holds it, unless
+    the history did begin afresh and no other summary explains that: harnesses may rewrite what they were given.
     """
-    texts: dict[str, str] = {}
+    read = _Requests()
     kinds: dict[str, tuple[CallKind, str | None]] = {}
-    for index, call in enumerate(calls):
+    begun_by: set[str] = set()  # requests that a later summary explains; the calls are gone through backwards
+    for index in range(len(calls) - 1, -1, -1):
+        call = calls[index]
         later = [c for c in calls[index + 1 :] if c.agent_id == call.agent_id and c.kind in ("agent", "compaction")]
-        asked = call.kind == "compaction"
         afresh = [one for one in later if one.fork_reason is not None]
+        asked = call.kind == "compaction"
         if call.status != "complete" or not later or not (asked or afresh):
             continue
         if not asked and (call.kind != "agent" or len(_summary_in(call)) < _SHORTEST_SUMMARY):
             continue
-        holders = later if asked else [one for one in afresh if not _holds_call(one, call)]
-        used = any(_summary_in(call) in texts.setdefault(one.call_id, _text_of(one)) for one in holders)
-        if asked and not used:
+        holds = [one.call_id for one in (later if asked else afresh) if read.holds_summary(one, call)]
+        unexplained = [one for one in afresh if one.call_id not in begun_by]
+        if holds:
+            begun_by.update(one.call_id for one in afresh)
+            if not asked:
+                kinds[call.call_id] = ("compaction", "summary_used")
+        elif asked and not unexplained:
             kinds[call.call_id] = ("auxiliary", "summary_not_used")
-        elif not asked and used:
-            kinds[call.call_id] = ("compaction", "summary_used")
     return kinds
 
 
-def _holds_call(later: ModelCall, call: ModelCall) -> bool:
-    """Whether `later` still has the answer as a turn of its own, which is a history and no summary of it."""
-    return any(text.strip() == call.text.strip() for role, text in _turns(later) if role == "assistant")
+class _Requests:
+    """Conversations of recorded requests, read once."""
+
+    def __init__(self) -> None:
+        self._turns: dict[str, list[tuple[str, str]]] = {}
+
+    def holds_summary(self, later: ModelCall, call: ModelCall) -> bool:
+        """Whether `later` holds the call's summary, other than as the turn that it was."""
+        if later.call_id not in self._turns:
+            self._turns[later.call_id] = _turns(later)
+        turns = self._turns[later.call_id]
+        if call.kind != "compaction" and any(
+            role == "assistant" and text.strip() == call.text.strip() for role, text in turns
+        ):
+            return False
+        return any(_summary_in(call) in text for _, text in turns)
 
 
 def _summary_in(call: ModelCall) -> str:
     marked = _SUMMARY.search(call.text)
     return (marked[1] if marked else call.text).strip()
-
-
-def _text_of(call: ModelCall) -> str:
-    return "\n".join(text for _, text in _turns(call))
 
 
 def _turns(call: ModelCall) -> list[tuple[str, str]]:
