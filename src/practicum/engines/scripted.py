@@ -7,6 +7,10 @@ streams that turn token by token. The policy is deterministic, so each of its to
 `scripted` calls one of the request's own tools, then answers in words. `scripted:write:PATH=TEXT` writes a file with
 them. `scripted:FILE` plays a list of steps, chosen by how many assistant turns the prompt has.
 
+Under a constraint it says what the script says if that is a match; else the script's calls alone; else an example of
+the schema; else a match that ends what it can at once. Where it does not say what the script says, the raw logprobs are
+not known: they are the script's own, and it gives such tokens no probability.
+
 It must not import torch.
 """
 
@@ -23,9 +27,15 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from practicum.engines.constraints import Constraints, Matcher
 from practicum.errors import ConfigError, EngineError, NotFound
 from practicum.renderers.tokenizer import ByteTokenizer
-from practicum.types.tokens import FinishReason, SampleRequest, TokenChunk
+from practicum.types.tokens import Constraint, FinishReason, SampleRequest, TokenChunk
+
+# What a forced answer goes on with, best first: what ends a string, plain letters (but an exponent would never end),
+# what ends anything else. What was just opened is closed before it holds anything.
+_PREFERRED = tuple(dict.fromkeys([*b'"abcdfghijklmnopqrstuvwxyz}]{[,:0123456789', *range(33, 256), *range(33)]))
+_OPENED = (*b"}]", *_PREFERRED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +101,7 @@ class ScriptedSampler:
         self._policy = policy or use_own_tools
         self._context_length = context_length
         self._delay_s = per_token_delay_s
+        self._constraints = Constraints(self.tokenizer, self.tokenizer.vocab_size)
         self._versions: dict[int, str] = {0: ""}
         self.running = 0
 
@@ -121,11 +132,19 @@ class ScriptedSampler:
         self._versions[version] = digest
 
     async def sample(self, request: SampleRequest) -> AsyncIterator[TokenChunk]:
-        """Stream the next turn, one token a chunk. Raises NotFound, and EngineError where the script says so."""
+        """Stream the next turn, one token a chunk.
+
+        Raises: NotFound; RequestError for a constraint that cannot be met, MissingExtra; EngineError where the script
+        says so.
+        """
         if request.version not in self._versions:
             raise NotFound(f"Version {request.version} is not loaded.")
         step = self._step(request.prompt_ids, request.version)
-        ids = self._ids(step)
+        script = ids = self._ids(step)
+        if (constraint := request.params.constraint) is not None:
+            await self._constraints.prepared(constraint, request.stop_ids)
+            ids = self._match(step, constraint, request)
+        logprob = 0.0 if ids == script else None
         whole = len(ids) <= request.params.max_tokens
         delay_s = self._delay_s if step.delay_s is None else step.delay_s
         self.running += 1
@@ -137,7 +156,7 @@ class ScriptedSampler:
                 last = number == len(ids) if whole else number == request.params.max_tokens
                 reason: FinishReason | None = None if not last else "stop" if whole else "length"
                 yield TokenChunk(
-                    ids=(token,), logprobs=(0.0,), sampled_logprobs=(0.0,), version=request.version,
+                    ids=(token,), logprobs=(logprob,), sampled_logprobs=(0.0,), version=request.version,
                     finish_reason=reason,
                 )  # fmt: skip
         finally:
@@ -153,6 +172,17 @@ class ScriptedSampler:
             follows = follows and index < len(expected) and expected[index] == token
             out.append(0.0 if follows else -math.inf)
         return out
+
+    def _match(self, step: Step, constraint: Constraint, request: SampleRequest) -> list[int]:
+        """Ids of an answer that meets the constraint, as near to the script as can be."""
+        wanted = [self._ids(step), self._ids(Step(tool_calls=step.tool_calls))]
+        if constraint.kind == "json_schema":
+            example = json.dumps(_example(json.loads(constraint.text), "text"), ensure_ascii=False)
+            wanted.append(self._ids(Step(content=example)))
+        for ids in wanted:
+            if self._constraints.matcher(constraint, request.stop_ids).matches(ids[:-1]):
+                return ids
+        return _least(self._constraints.matcher(constraint, request.stop_ids), request.params.max_tokens)
 
     def _step(self, prompt_ids: Sequence[int], version: int) -> Step:
         messages = self._messages(prompt_ids)
@@ -174,6 +204,17 @@ class ScriptedSampler:
             written = json.dumps({"name": call.name, "arguments": call.arguments}, ensure_ascii=False)
             blocks.append(f"<tool_call>\n{written}\n</tool_call>")
         return [*self.tokenizer.encode_plain("\n".join(blocks)), ByteTokenizer.END]
+
+
+def _least(matcher: Matcher, limit: int) -> list[int]:
+    """The match that closes what it can as soon as it can, ended; cut where it is longer than `limit`."""
+    ids: list[int] = []
+    while len(ids) < limit and not matcher.may_end:
+        allowed = matcher.allowed()
+        order = _OPENED if ids and ids[-1] in b"{[" else _PREFERRED
+        ids.append(next(token for token in order if allowed[token]))
+        matcher.advance(ids[-1])
+    return [*ids, ByteTokenizer.END]
 
 
 def use_own_tools(turn: Turn) -> Step:

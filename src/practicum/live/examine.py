@@ -97,7 +97,9 @@ class Examiner:
                     served_text=self._prompts.text(call.completion_ids),
                     served_finish=call.finish_reason,
                     hindsight_ids=self._prompts.hindsight_ids(call, comments[call_id]) if comments[call_id] else None,
-                    wanted_ids=self._prompts.answer_ids(wanted[call_id]) if call_id in wanted else None,
+                    wanted_ids=self._prompts.answer_ids(wanted[call_id], behind=call.prompt_ids)
+                    if call_id in wanted
+                    else None,
                 )
             )
         return cases

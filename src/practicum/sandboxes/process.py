@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from practicum.errors import SandboxError
+from practicum.sandboxes.folder import MARK, kill_marked
 from practicum.sandboxes.sandbox import Exited, Limit, Limits
 
 T = TypeVar("T")
@@ -27,6 +28,7 @@ KEEPER = Path(__file__).with_name("keeper.py")
 _KEEPER_ENV = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")  # what an interpreter may need to start at all
 _CHUNK = 65_536
 _KEEPER_PATIENCE_S = 30.0
+_LAST_OUTPUT_S = 5.0
 _log = logging.getLogger("practicum.sandboxes")
 
 
@@ -107,16 +109,24 @@ class _Run:
         with self._theirs:
             keeper = self._keeper = await self._start()
         assert keeper.stdout is not None and keeper.stderr is not None
+        moving = [asyncio.create_task(_drain(keeper.stdout, self.kept[0]))]
+        moving.append(asyncio.create_task(_drain(keeper.stderr, self.kept[1])))
         said = b""
-        async with asyncio.TaskGroup() as moving:
-            moving.create_task(_drain(keeper.stdout, self.kept[0]))
-            moving.create_task(_drain(keeper.stderr, self.kept[1]))
-            loop = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
+        try:
             with contextlib.suppress(OSError):  # the keeper is gone: the answer stays empty
                 await loop.sock_sendall(self._control, self._job.line())
-                moving.create_task(_feed(keeper, self._job.stdin))
+                moving.append(asyncio.create_task(_feed(keeper, self._job.stdin)))
                 while chunk := await loop.sock_recv(self._control, _CHUNK):
                     said += chunk
+            if not said and MARK in self._job.env:
+                await asyncio.to_thread(kill_marked, self._job.env[MARK])
+            # All is dead, so the pipes end now; one that does not is held by what escaped where that is possible.
+            await asyncio.wait(moving, timeout=_LAST_OUTPUT_S)
+        finally:
+            for task in moving:
+                task.cancel()
+            await asyncio.wait(moving)
         await keeper.wait()
         return said
 
