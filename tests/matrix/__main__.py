@@ -1,6 +1,6 @@
 """Run the real, installed harnesses headless against a served gateway, one after another, and report on each.
 
-    python -m tests.matrix [--ci] [--only NAME,…] [--cache FOLDER] [--json FILE]
+    python -m tests.matrix [--ci] [--only NAME,…] [--cache FOLDER] [--sandbox KIND] [--json FILE]
 
 The model is scripted: it calls the harness's own shell or write tool to write a file, then says so. A harness passes
 when the file is there in both turns, every call was answered, no sampled token was tokenised again, and its calls
@@ -27,8 +27,8 @@ from typing import Any
 from practicum.errors import PracticumError
 from practicum.harnesses.harness import Endpoint, HarnessJob
 from practicum.harnesses.registry import harness
-from practicum.sandboxes.local import LocalProvider
-from practicum.sandboxes.sandbox import SandboxSpec
+from practicum.sandboxes.choose import provider
+from practicum.sandboxes.sandbox import SandboxProvider, SandboxSpec
 from practicum.store import open_store
 from practicum.store.store import Store
 from tests.matrix.cases import CASES, Case
@@ -55,15 +55,22 @@ def main() -> int:
     options = _options()
     chosen = [case for case in CASES if (case.ci or not options.ci) and (not options.only or case.name in options.only)]
     installs = Installs(options.cache)
+    sandboxes = provider(options.sandbox, show=[options.cache.resolve(), ROOT])
     with tempfile.TemporaryDirectory() as home, served(Path(home)) as gateway:
-        rows = [asyncio.run(run_case(case, installs, gateway)) for case in chosen]
+        rows = [asyncio.run(run_case(case, installs, gateway, sandboxes)) for case in chosen]
     for row in rows:
         print(line_of(row))
         for fault in row["faults"]:
             print(f"    {fault}")
     if options.json:
-        facts = {"command": "make matrix", "machine": f"{platform.machine()}, {os.cpu_count()} CPUs",
-                 "python": platform.python_version(), "model": MODEL, "harnesses": rows}  # fmt: skip
+        machine = f"{platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}"
+        facts: dict[str, Any] = {
+            "command": "make matrix",
+            "machine": machine,
+            "model": MODEL,
+            "sandbox": options.sandbox,
+        }
+        facts["harnesses"] = rows
         options.json.write_text(json.dumps(facts, indent=1) + "\n")
     return 1 if any(row["faults"] for row in rows) else 0
 
@@ -95,10 +102,11 @@ def served(home: Path) -> Iterator[Gateway]:
             sys.stderr.write(log.read_text()[-4000:])
 
 
-async def run_case(case: Case, installs: Installs, gateway: Gateway) -> dict[str, Any]:
+async def run_case(case: Case, installs: Installs, gateway: Gateway, sandboxes: SandboxProvider) -> dict[str, Any]:
     """Install, run both turns, and say what became of it."""
     rollout_id = "matrix-" + "".join(letter for letter in case.name if letter.isalnum())
-    row: dict[str, Any] = {"name": case.name, "adapter": case.adapter, "wire": case.wire, "packages": case.packages}
+    row: dict[str, Any] = {"name": case.name, "adapter": case.adapter, "wire": case.wire, "packages": case.packages,
+        "expected_rows": case.rows, "why": case.why}  # fmt: skip
     try:
         path = installs.path(case)
     except RuntimeError as error:
@@ -107,10 +115,10 @@ async def run_case(case: Case, installs: Installs, gateway: Gateway) -> dict[str
     endpoint = Endpoint(base_url=f"{gateway.url}/s/{rollout_id}", api_key=gateway.key, model="practicum")
     faults: list[str] = []
     seconds, ends, written = [], [], []
-    async with LocalProvider().open(SandboxSpec(gateway=gateway.url)) as sandbox:
+    async with sandboxes.open(SandboxSpec(gateway=gateway.url)) as sandbox:
         adapter = harness(case.adapter)
         for turn, instruction in enumerate(INSTRUCTIONS):
-            (Path(sandbox.workdir) / "hello.txt").unlink(missing_ok=True)
+            await sandbox.run(["rm", "-f", "hello.txt"])
             job = HarnessJob(
                 rollout_id=rollout_id, instruction=instruction, endpoint=endpoint, turn=turn, timeout_s=TIMEOUT_S,
                 env=env, options=case.options,
@@ -123,10 +131,9 @@ async def run_case(case: Case, installs: Installs, gateway: Gateway) -> dict[str
                 break
             seconds.append(round(time.monotonic() - begun, 1))
             written.append(await _written(sandbox) == "hi\n")
-            if not written[-1]:
-                faults.append(f"turn {turn}: hello.txt was not written. {ends[-1].log[-1500:]}")
-            if ends[-1].error:
-                faults.append(f"turn {turn}: {ends[-1].error}. {ends[-1].log[-1500:]}")
+            if ends[-1].error or not written[-1]:
+                cause = ends[-1].error or "hello.txt was not written"
+                faults.append(f"turn {turn}: {cause}. {ends[-1].log[-1500:]}")
     row |= {"seconds": seconds, "file_written": written, "answers": [end.output[:200] for end in ends]}
     figures = session_report(gateway.store.calls(session_id=rollout_id))
     return row | figures | {"faults": faults + wrong(case, figures)}
@@ -156,7 +163,8 @@ def line_of(row: dict[str, Any]) -> str:
     return (
         f"{'FAIL' if row['faults'] else 'ok  '} {row['name']:<16} {'+'.join(map(str, row['seconds'])):>10} s  "
         f"{row['calls']} calls ({kinds}), {row['episodes']} episodes, {row['rows']} rows, "
-        f"merge {row['merge_ratio']}, forks {row['fork_reasons']}, retokenised {row['retokenised']}"
+        f"merge {row['merge_ratio']}, forks {row['fork_reasons']}, side calls {row['side_calls']}, "
+        f"refused {row['refused']}, retokenised {row['retokenised']}"
     )
 
 
@@ -165,6 +173,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--ci", action="store_true", help="only those that are small and quick")
     parser.add_argument("--only", type=lambda text: text.split(","), help="names, with commas between")
     parser.add_argument("--cache", type=Path, default=ROOT / ".practicum" / "harnesses", help="folder of installs")
+    parser.add_argument("--sandbox", default="local", help="kind of sandbox")
     parser.add_argument("--json", type=Path, help="write the report here")
     return parser.parse_args()
 

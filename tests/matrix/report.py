@@ -6,28 +6,38 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from practicum.episodes.rows import settle_kinds, training_rows
+from practicum.episodes.rows import training_rows
+from practicum.episodes.settle import settle_kinds
+from practicum.episodes.side_calls import REASONS
 from practicum.types.calls import ModelCall
 
 
 def session_report(calls: Sequence[ModelCall]) -> dict[str, Any]:
-    """Figures of one session. `merge_ratio` is calls that train a row; `retokenised` must be 0."""
-    made = training_rows(calls)
+    """Figures of one session. `merge_ratio` is trained calls a row, `seen_as` who the record says sent the calls.
+
+    `retokenised` must be 0, and `without_tools` (calls that offer no tool, as a harness's agent always does, and still
+    count as the agent's own) empty.
+    """
     settled = settle_kinds(calls)
+    made = training_rows(settled)
     trained = sum(len(row.call_ids) for row in made.rows)
     return {
+        "seen_as": sorted({call.harness for call in settled if call.harness}),
         "calls": len(calls),
         "by_kind": dict(Counter(call.kind for call in settled)),
+        "side_calls": dict(Counter(call.kind_reason for call in settled if call.kind_reason in REASONS)),
         "unfinished": [f"{call.status}: {call.error}" for call in calls if call.status != "complete"],
         "sessions": len({call.session_id for call in calls}),
-        "episodes": len(made.episodes),
+        "episodes": sum(episode.sampled_tokens > 0 for episode in made.episodes),
         "rows": len(made.rows),
         "merge_ratio": round(trained / len(made.rows), 2) if made.rows else 0.0,
-        "fork_reasons": dict(Counter(call.fork_reason for call in calls if call.fork_reason)),
+        "fork_reasons": dict(Counter(episode.fork_reason for episode in made.episodes if episode.sampled_tokens)),
         "refused": dict(made.counts),
         "trained_tokens": sum(row.trained_tokens for row in made.rows),
-        "retokenised": retokenised(calls),
-        "without_tools": [_opening(call) for call in settled if call.kind == "agent" and not call.request.get("tools")],
+        "retokenised": retokenised(settled),
+        "without_tools": [
+            str(call.request)[:200] for call in settled if call.kind == "agent" and not call.request.get("tools")
+        ],
     }
 
 
@@ -47,7 +57,3 @@ def retokenised(calls: Sequence[ModelCall]) -> int:
         wrong += sum(one != other for one, other in zip(sampled, trained, strict=False))
         wrong += abs(len(sampled) - len(trained))
     return wrong
-
-
-def _opening(call: ModelCall) -> str:
-    return str(call.request)[:200]

@@ -195,3 +195,51 @@ async def test_a_constraint_that_cannot_be_met_is_refused_before_the_first_token
     with pytest.raises(RequestError) as caught:
         await anext(ScriptedSampler().sample(bound(wrong)))
     assert caught.value.param == "response_format"
+
+
+def one_tool(name: str, *required: str, **kinds: str) -> ToolSpec:
+    properties = {key: {"type": kind} for key, kind in kinds.items()}
+    return ToolSpec(
+        name=name, parameters={"type": "object", "properties": properties, "required": list(required or kinds)}
+    )
+
+
+@pytest.mark.parametrize(
+    ("tools", "name", "arguments"),
+    [
+        ((one_tool("read", path="string"), one_tool("run", command="string", description="string")), "run",
+         {"command": "echo 'hi you' > a/b.txt", "description": "description"}),
+        ((one_tool("exec", cmd="array"),), "exec", {"cmd": ["sh", "-c", "echo 'hi you' > a/b.txt"]}),
+        ((one_tool("write", file_path="string", content="string"),), "write",
+         {"file_path": "a/b.txt", "content": "hi you\n"}),
+    ],
+)  # fmt: skip
+async def test_it_writes_a_file_with_the_tool_that_there_is(
+    tools: tuple[ToolSpec, ...], name: str, arguments: dict[str, object]
+) -> None:
+    sampler = ScriptedSampler.from_spec("scripted:write:a/b.txt=hi you")
+    called = await text(sampler, request(tools=tools))
+    block = json.loads(called.partition("<tool_call>")[2].partition("</tool_call>")[0])
+    assert block == {"name": name, "arguments": arguments}
+    done = [*ASK, Message(role="assistant", content="…"), Message(role="tool", content="")]
+    noted = [*done, Message(role="user", content="<system-reminder>Be brief.</system-reminder>")]
+    for after in (done, noted):
+        assert await text(sampler, request(after, tools)) == "I wrote a/b.txt.<|im_end|>"
+    again = [*done, Message(role="assistant", content="I wrote it."), Message(role="user", content="Again.")]
+    assert "<tool_call>" in await text(sampler, request(again, tools))
+
+
+async def test_a_side_call_without_tools_gets_a_line_and_a_task_that_ends_by_a_command_is_ended() -> None:
+    sampler, shell = ScriptedSampler.from_spec("scripted:write:a=b"), one_tool("bash", command="string")
+    assert await text(sampler, request()) == "Write a<|im_end|>"
+    ending = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+    asked = [Message(role="user", content=f"Write it, then run `{ending}`.")]
+    assert "echo b > a" in await text(sampler, request(asked, (shell,)))
+    done = [*asked, Message(role="assistant", content="…"), Message(role="tool", content="")]
+    assert f'{{"command": "{ending}"}}' in await text(sampler, request(done, (shell,)))
+
+
+@pytest.mark.parametrize("spec", ["scripted:write:", "scripted:write:a", "scripted:write:=text"])
+def test_a_write_without_a_file_is_refused(spec: str) -> None:
+    with pytest.raises(ConfigError, match="scripted:write:PATH=TEXT"):
+        ScriptedSampler.from_spec(spec)

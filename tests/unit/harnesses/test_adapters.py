@@ -6,6 +6,7 @@ import json
 import shlex
 import sys
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -247,3 +248,10 @@ def test_an_unknown_name_lists_those_there_are() -> None:
     assert harness("pi").name == "pi"
     with pytest.raises(NotFound, match="There are: claude-code, codex"):
         harness("clippy")
+
+
+def test_the_documentation_has_every_adapter_with_what_installs_it() -> None:
+    table = (Path(__file__).parents[3] / "docs" / "harnesses.md").read_text()
+    for name, adapter in ADAPTERS.items():
+        install = f"`{adapter.install}`" if name not in ("command", "python") else ""
+        assert f"| `{name}` | {install}".rstrip() in table
