@@ -14,6 +14,7 @@ import typer
 if TYPE_CHECKING:
     from practicum.capture.stalls import Stalls
     from practicum.config import Config
+    from practicum.episodes.summary import HarnessSummary
     from practicum.evals.graders import Grader
     from practicum.harnesses.service import RolloutService
     from practicum.live.workbench import Workbench
@@ -108,6 +109,25 @@ def sampler(config: Config) -> Sampler:
         context_length=config.model.context_length,
     )
     return EmbeddedSampler(model, settings=settings, tokenizer=HubTokenizer.from_folder(folder))
+
+
+def harness_summaries(config: Config, *, newest: int, recompute: bool) -> list[HarnessSummary]:
+    """What became of the newest calls, by harness; with `recompute`, the engine scores their tokens again."""
+    import asyncio
+
+    from practicum.episodes.summary import LogprobGap, recomputed_gaps, summarise, versions_of
+
+    with opened(config) as (store, registry):
+        calls = store.calls(limit=newest, newest_first=True)[::-1]
+
+        async def gaps() -> dict[str, LogprobGap]:
+            engine = sampler(config)
+            for version in versions_of(calls):
+                policy = registry.verify(version)
+                await engine.load(version, Path(policy.adapter_path) if policy.adapter_path else None, policy.digest)
+            return await recomputed_gaps(calls, engine)
+
+        return summarise(calls, asyncio.run(gaps()) if recompute else None)
 
 
 def workbench(config: Config) -> Workbench:

@@ -25,6 +25,7 @@ from practicum.dialects.dialect import AnswerFacts, Ending
 from practicum.dialects.reasoning import Shown, seal, switches, unseal
 from practicum.dialects.request import ChatRequest
 from practicum.dialects.strict_json import parse_object
+from practicum.dialects.volatile import is_no_prompt
 from practicum.dialects.wire import absent, empty, sse
 from practicum.errors import ContextOverflow, PracticumError, RequestError
 from practicum.types.messages import Message, Role, ToolCall, ToolSpec
@@ -33,8 +34,6 @@ from practicum.types.tokens import Constraint, FinishReason, SamplingParams, Tok
 NAME = "anthropic_messages"
 ID_PREFIX = "msg_"
 
-# System blocks that are no prompt. The provider reads them itself; their hash differs between calls of one session.
-NOT_PROMPT = ("x-anthropic-billing-header:",)
 # Types of tools that the provider runs by itself, without their date.
 _RUN_BY_PROVIDER = ("web_search", "web_fetch", "code_execution", "tool_search_tool", "mcp_toolset", "advisor")
 _STOP_REASONS: dict[FinishReason, str] = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
@@ -127,7 +126,7 @@ def _thinking(wire: WireRequest) -> dict[str, Any]:
 
 def _system(system: str | list[WireBlock] | None) -> tuple[Message, ...]:
     if isinstance(system, list):
-        system = [block for block in system if not (block.text or "").startswith(NOT_PROMPT)]
+        system = [block for block in system if not is_no_prompt(block.text or "")]
     text = _text(system, "system")
     return (Message(role="system", content=text),) if text else ()
 

@@ -93,21 +93,22 @@ def find_parent(
     find: Callable[[str], Sequence[ModelCall]],
     *,
     session_id: str | None = None,
+    agent_id: str | None = None,
     options: Mapping[str, Any] = {},
     accept: Callable[[ModelCall, Sequence[Message]], bool] = lambda call, prefix: True,
 ) -> Parent | None:
     """The call that served the longest prefix. `find` gives the same principal's calls for a history hash.
 
-    Calls of `session_id` come before all others, newer ones first. `accept` has the last word on a call and the prefix
-    that it served; `options` are the template's variables as far as it reads them.
+    Calls of `session_id` come before all others, those of the agent first, then newer ones. `accept` has the last word
+    on a call and the prefix that it served; `options` are the template's variables as far as it reads them.
     """
     hashes = prefix_hashes(messages, tools, options)
     for index in range(len(messages) - 1, -1, -1):
         if messages[index].role != "assistant":
             continue
         served = [call for call in find(hashes[index + 1]) if can_be_extended(call)]
-        own = [call for call in served if call.session_id == session_id]
-        for call in (own or served)[:_MOST_SIBLINGS]:
+        own = [call for call in served if call.session_id == session_id] or served
+        for call in sorted(own, key=lambda call: call.agent_id != agent_id)[:_MOST_SIBLINGS]:
             if accept(call, messages[: index + 1]):
                 return Parent(call=call, rest=tuple(messages[index + 1 :]))
     return None
@@ -136,7 +137,8 @@ def link(
         return Link(parent=parent, fork_reason=changed, prompt_hash=prompt_hash)
     clean = parent is not None and not any(message.role == "assistant" for message in parent.rest)
     if clean or (earlier is not None and earlier.call.prompt_hash == prompt_hash):
-        return Link(parent=parent, fork_reason=None if clean else _first_or_same(parent), prompt_hash=prompt_hash)
+        same = None if clean else _as_before(parent, earlier)
+        return Link(parent=parent, fork_reason=same, prompt_hash=prompt_hash)
     return Link(parent=parent, fork_reason=fork_reason(messages, tools, earlier, options), prompt_hash=prompt_hash)
 
 
@@ -160,7 +162,7 @@ def fork_reason(
     ours = [canonical_message(message) for message in messages]
     theirs = [canonical_message(message) for message in earlier.messages]
     if _common(_spoken(ours), _spoken(theirs)) == 0:
-        return not_served
+        return "history_rewritten" if _share_an_answer(ours, theirs) else not_served
     if _leading_system(ours) != _leading_system(theirs):
         return "system_changed"
     if tools_hash(tools) != tools_hash(earlier.tools):
@@ -175,24 +177,25 @@ def fork_reason(
     return "assistant_rewritten" if theirs[same][0] == "assistant" else "history_rewritten"
 
 
-def call_kind(earlier: ModelCall | None, prompt_hash: str, max_tokens: int | None) -> CallKind:
-    """Kind of a call when it comes in; `settle_kinds` in `rows.py` corrects it by what came later.
+def call_kind(earlier: ModelCall | None, prompt_hash: str) -> tuple[CallKind, str | None]:
+    """Kind of a turn when it comes in, and the reason; `settle_kinds` in `rows.py` corrects it by what came later.
 
-    One token asked for is a probe of the endpoint, not a turn. A prompt that repeats the session's last one is another
-    sample while that answer is under way, and a retry where it was delivered; where it was not, the new answer is the
-    one that counts.
+    `earlier` is the last turn of the same agent in the session. A prompt that repeats it is another sample while that
+    answer is under way, and a retry where it was delivered; where it was not, the new answer is the one that counts.
     """
-    if max_tokens == 1:
-        return "auxiliary"
     if earlier is None or earlier.prompt_hash != prompt_hash:
-        return "agent"
+        return "agent", None
     if earlier.status == "open":
-        return "best_of_n"
-    return "retry" if earlier.status == "complete" else "agent"
+        return "best_of_n", "same_prompt_at_once"
+    return ("retry", "same_prompt_again") if earlier.status == "complete" else ("agent", None)
 
 
-def _first_or_same(parent: Parent | None) -> ForkReason | None:
-    return None if parent is not None else "new_conversation"
+def _as_before(parent: Parent | None, earlier: Earlier | None) -> ForkReason | None:
+    """Why a repeated prompt forks: as it did the first time."""
+    if parent is not None:
+        return None
+    before = earlier.call.fork_reason if earlier else None
+    return next((reason for reason in FORK_MEANING if reason == before), "new_conversation")
 
 
 def _behind_last_prompt(next_message: Message, call: ModelCall) -> ForkReason:
@@ -203,6 +206,11 @@ def _behind_last_prompt(next_message: Message, call: ModelCall) -> ForkReason:
 
 def _spoken(messages: list[list[object]]) -> list[list[object]]:
     return [message for message in messages if message[0] != "system"]
+
+
+def _share_an_answer(ours: list[list[object]], theirs: list[list[object]]) -> bool:
+    """Whether an answer of the last call's history is still there, though the conversation begins otherwise."""
+    return any(message[0] == "assistant" and message in theirs for message in ours)
 
 
 def _leading_system(messages: list[list[object]]) -> list[object] | None:

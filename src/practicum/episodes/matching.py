@@ -17,6 +17,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
+from practicum.dialects.volatile import without_volatile
 from practicum.types.messages import Message, ToolSpec
 
 ReasoningRule = Literal["infer", "extend", "fork"]
@@ -67,9 +68,13 @@ def raw_prompt_hash(prompt_ids: Sequence[int]) -> str:
 
 
 def canonical_message(message: Message) -> list[Any]:
-    """What makes it this message: role, text without reasoning, and the names and parsed arguments of its calls."""
+    """What makes it this message: role, text without reasoning, and the names and parsed arguments of its calls.
+
+    Of a system message, what a harness changes without meaning anything (`dialects/volatile.py`) is left out.
+    """
+    content = without_volatile(message.content) if message.role == "system" else _split(message)[1]
     calls = [[call.name, canonical_arguments(call.arguments)] for call in message.tool_calls]
-    return [message.role, _split(message)[1], calls]
+    return [message.role, content, calls]
 
 
 def has_reasoning(messages: Iterable[Message]) -> bool:

@@ -10,12 +10,12 @@ its beginning or is refused, and is never cut from the left. It must not know th
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TypeVar
 
-from practicum.types.calls import CallKind, ModelCall
+from practicum.episodes.settle import settle_kinds
+from practicum.types.calls import ModelCall
 from practicum.types.episodes import Episode, Rows, Span, TrainingRow
 
 Value = TypeVar("Value")
@@ -41,27 +41,6 @@ def training_rows(calls: Sequence[ModelCall], *, max_length: int | None = None) 
     if not calls:
         counts[NO_CALL] += 1
     return Rows(rows=tuple(rows), episodes=tuple(built), refusals=refusals, counts=dict(counts))
-
-
-def settle_kinds(calls: Sequence[ModelCall]) -> list[ModelCall]:
-    """Calls with their kinds as the rest of the session shows them.
-
-    Of several answers to one prompt, those that the conversation went on from were consumed: they count as the agent's
-    own, and the others do not. Before that is known, the kinds stand as they were recorded.
-    """
-    continued = {call.parent_call_id for call in calls if call.parent_call_id}
-    siblings: dict[str, list[ModelCall]] = defaultdict(list)
-    for call in calls:
-        if call.prompt_hash and call.kind in ("agent", "retry", "best_of_n"):
-            siblings[call.prompt_hash].append(call)
-    kinds: dict[str, CallKind] = {}
-    for group in siblings.values():
-        if len(group) < 2 or not any(call.call_id in continued for call in group):
-            continue
-        for call in group:
-            unused: CallKind = "best_of_n" if call.kind == "best_of_n" else "retry"
-            kinds[call.call_id] = "agent" if call.call_id in continued else unused
-    return [replace(call, kind=kinds.get(call.call_id, call.kind)) for call in calls]
 
 
 def episodes(calls: Sequence[ModelCall]) -> list[Episode]:

@@ -154,6 +154,7 @@ class ChatResponse(Response):
             with anyio.CancelScope(shield=True):
                 await self._abandon(recording, answer.text, error)
             raise
+        parts.preparer.answered(self._call.principal, prepared.session, answer.message)
         end = Ending(
             reason=reason,
             completion_tokens=recording.sampled,
@@ -255,6 +256,10 @@ def _opened(prepared: Prepared, principal: Principal, call_id: str, version: int
         episode_id=prepared.episode_id,
         fork_reason=prepared.link.fork_reason,
         prompt_hash=prepared.link.prompt_hash,
+        kind_reason=prepared.kind_reason,
+        harness=prepared.harness,
+        agent_id=prepared.session.agent_id,
+        session_source=prepared.session.recorded_source,
     )
 
 

@@ -93,8 +93,17 @@ CREATE TABLE leases (name TEXT PRIMARY KEY, owner TEXT NOT NULL, token INTEGER N
 # Calls say which wire format they came through; those before it all came through one.
 _V2 = "ALTER TABLE calls ADD COLUMN dialect NOT NULL DEFAULT 'openai_chat';"
 
+# Calls say which rule gave their kind, which harness and agent sent them, and how their session was found.
+_V3 = """
+ALTER TABLE calls ADD COLUMN kind_reason;
+ALTER TABLE calls ADD COLUMN harness NOT NULL DEFAULT '';
+ALTER TABLE calls ADD COLUMN agent_id;
+ALTER TABLE calls ADD COLUMN session_source NOT NULL DEFAULT '';
+CREATE INDEX calls_by_prompt ON calls (prompt_hash, principal, seq) WHERE prompt_hash <> '';
+"""
+
 # Rollouts: a submission, its rollouts, what happened to each, and what graders said. A key may belong to one session.
-_ROLLOUTS = """
+_V4 = """
 ALTER TABLE keys ADD COLUMN session_id;
 
 CREATE TABLE rollout_groups (
@@ -126,7 +135,7 @@ CREATE TABLE rollout_outcomes (
 );
 """
 
-MIGRATIONS: tuple[str, ...] = (_V1, _V2, _ROLLOUTS)
+MIGRATIONS: tuple[str, ...] = (_V1, _V2, _V3, _V4)
 
 
 def migrate(

@@ -85,9 +85,17 @@ class Store(Core):
         """Calls of a principal after which the conversation is `history_hash`, newest first."""
         return self._read(lambda connection: call_rows.by_history(connection, principal, history_hash))
 
+    def find_by_prompt(self, principal: str, prompt_hash: str, limit: int = 8) -> list[ModelCall]:
+        """The newest calls of a principal that were asked `prompt_hash`, newest first."""
+        return self._read(lambda connection: call_rows.by_prompt(connection, principal, prompt_hash, limit))
+
     def last_call(self, session_id: str) -> ModelCall | None:
         """The newest call of a session."""
         return self._read(lambda connection: call_rows.last(connection, session_id))
+
+    def last_turn(self, session_id: str, agent_id: str | None) -> ModelCall | None:
+        """The newest call of one of a session's agents (None: the main one) that is no side call."""
+        return self._read(lambda connection: call_rows.last_turn(connection, session_id, agent_id))
 
     def count_calls(self) -> int:
         """How many calls there are."""

@@ -27,6 +27,10 @@ class ModelCall:
     came in; `text` is the completion decoded, with markup. `history_hash` names the conversation after this answer,
     `prompt_hash` the one before it: a later request whose messages extend the former continues this call's episode.
     Times are UTC seconds since the epoch.
+
+    `kind_reason` names the rule that gave the kind, None where nothing but a plain turn was seen. `harness` is who sent
+    the request, as far as its headers tell; `agent_id` tells sub-agents of one session apart, None for the main agent;
+    `session_source` says how the session was found.
     """
 
     call_id: str
@@ -54,6 +58,10 @@ class ModelCall:
     prompt_hash: str = ""
     history_hash: str = ""
     error: str | None = None
+    kind_reason: str | None = None
+    harness: str = ""
+    agent_id: str | None = None
+    session_source: str = ""
 
     @property
     def imposed(self) -> tuple[bool, ...]:
@@ -74,7 +82,7 @@ class ModelCall:
         if self.status != "complete":
             return f"status is {self.status}: {self.error or 'the answer was not delivered whole'}"
         if self.kind not in TRAINABLE_KINDS:
-            return f"kind is {self.kind}"
+            return f"kind is {self.kind}: {self.kind_reason}" if self.kind_reason else f"kind is {self.kind}"
         if not self.completion_ids:
             return "no sampled token"
         if not len(self.completion_ids) == len(self.logprobs) == len(self.versions):

@@ -141,7 +141,7 @@ def test_w18_only_the_consumed_answer_trains() -> None:
         call("c3", [*A, said("y"), user("b")], said("z"), prompt=(1, 2, 1000, 1001, 3), parent_call_id="c2"),
     ]
     made = training_rows(calls)
-    assert made.refusals == {"c1": "kind is retry"}
+    assert made.refusals == {"c1": "kind is retry: answer_not_used"}
     assert {name for row in made.rows for name in row.call_ids} == {"c2", "c3"}
 
 

@@ -67,7 +67,7 @@ def test_the_sessions_own_call_comes_before_a_newer_one_of_another_session() -> 
         ([Message(role="system", content="Other."), *SECOND_MESSAGES[1:], said("d"), user("e")], "system_changed"),
         ([*SECOND_MESSAGES, said("D"), user("e")], "assistant_rewritten"),
         ([*OPENING, said("B"), user("c"), said("d"), user("e")], "assistant_rewritten"),
-        ([SYSTEM, user("A"), said("b"), user("c")], "assistant_not_served"),
+        ([SYSTEM, user("A"), said("b"), user("c")], "history_rewritten"),
         ([*OPENING, user("more"), said("x"), user("c")], "assistant_rewritten"),
         ([SYSTEM], "new_conversation"),
         ([*OPENING], "history_shortened"),
@@ -128,9 +128,18 @@ def test_every_reason_is_explained() -> None:
 )
 def test_e7_the_kind_of_a_repeated_request_depends_on_the_earlier_answer(status: CallStatus, kind: CallKind) -> None:
     earlier = call("x", [user("a")], status=status)
-    assert call_kind(earlier, earlier.prompt_hash, None) == kind
-    assert call_kind(earlier, "another prompt", None) == "agent"
+    assert call_kind(earlier, earlier.prompt_hash)[0] == kind
+    assert call_kind(earlier, "another prompt") == call_kind(None, "p") == ("agent", None)
 
 
-def test_w12_one_token_asked_for_is_a_probe() -> None:
-    assert call_kind(None, "p", 1) == "auxiliary"
+def test_a_repeated_prompt_forks_for_the_reason_of_the_first_time() -> None:
+    first = call("x", [user("a")], fork_reason="system_changed")
+    again = link([user("a")], (), None, Earlier(call=first, messages=(user("a"),), tools=()))
+    assert again.fork_reason == "system_changed"
+
+
+def test_an_answer_that_is_still_there_behind_another_beginning_is_a_rewritten_history() -> None:
+    before = (user("In /home/a: go."), said("b"), user("c"))
+    earlier = Earlier(call=call("x", list(before)), messages=before, tools=())
+    messages = [user("In /home/b: go."), said("b"), user("c"), said("d"), user("e")]
+    assert link(messages, (), None, earlier).fork_reason == "history_rewritten"
