@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 from practicum.renderers import ByteTokenizer, Renderer, ToolCallParser
 from practicum.renderers.parsing import AnswerParser, PlainParser
@@ -63,6 +63,6 @@ class ThinkingRenderer(Renderer):
         super().__init__(ByteTokenizer(), TEMPLATE)
 
     def parser(
-        self, names: Collection[str], call_id: Callable[[int], str], *, prompt_ids: object = None
+        self, names: Collection[str], call_id: Callable[[int], str], *, prompt_ids: Sequence[int] | None = None
     ) -> AnswerParser:
         return ThinkParser(ToolCallParser(names, call_id) if names else PlainParser())
