@@ -3,8 +3,8 @@
 Pins, for 50 conversations a family (E1, E3, invariant 2): the ids of the merged episode are what was served, one call's
 prompt and completion after the other, with nothing rendered again; a conversation is one episode; what the harness adds
 between two calls is in the tail. Answers hold reasoning, parallel calls and unicode, are often not tokenised as the
-tokenizer would, end by length or by any stop token of the family; the harness writes arguments anew, drops reasoning,
-and leaves content out, empty or null.
+tokenizer would, end by length or by any stop token of the family; the harness writes arguments anew, leaves content
+out, empty or null, and returns reasoning always or never.
 """
 
 from __future__ import annotations
@@ -48,6 +48,13 @@ class Served:
     def find_by_history(self, principal: str, history_hash: str) -> list[ModelCall]:
         return [c for c in reversed(self.calls) if c.principal == principal and c.history_hash == history_hash]
 
+    def find_by_prompt(self, principal: str, prompt_hash: str) -> list[ModelCall]:
+        return [c for c in reversed(self.calls) if c.principal == principal and c.prompt_hash == prompt_hash]
+
+    def last_turn(self, session_id: str, agent_id: str | None) -> ModelCall | None:
+        own = (call for call in reversed(self.calls) if call.session_id == session_id and call.agent_id == agent_id)
+        return next((call for call in own if call.kind != "auxiliary"), None)
+
     def last_call(self, session_id: str) -> ModelCall | None:
         return next((call for call in reversed(self.calls) if call.session_id == session_id), None)
 
@@ -76,6 +83,7 @@ class Harness:
         self.preparer = Preparer(
             self.store, OnlyLive(), renderer, self.names, context_length=10**6, default_max_tokens=256
         )
+        self.returns_reasoning = self.rng.random() < 0.5
         self.messages: list[dict[str, Any]] = [{"role": "user", "content": words(self.rng)}]
         if self.rng.random() < 0.5:
             self.messages.insert(0, {"role": "system", "content": words(self.rng)})
@@ -133,6 +141,7 @@ class Harness:
                 episode_id=prepared.episode_id,
                 fork_reason=prepared.link.fork_reason,
                 prompt_hash=prepared.link.prompt_hash,
+                agent_id=prepared.session.agent_id,
                 history_hash=extended_hash(prepared.link.prompt_hash, answer.message),
             )
         )
@@ -153,7 +162,7 @@ class Harness:
                 }
                 for c in message.tool_calls
             ]
-        if message.reasoning and rng.random() < 0.5:
+        if message.reasoning and self.returns_reasoning:
             wire["reasoning_content"] = message.reasoning
         added = [{"role": "tool", "tool_call_id": c.id, "content": words(rng)} for c in message.tool_calls]
         if not added or rng.random() < 0.2:

@@ -18,7 +18,7 @@ from practicum.dialects.request import ChatRequest
 from practicum.episodes.link import Earlier, Link, Parent, call_kind, find_parent, link, raw_link
 from practicum.episodes.matching import ReasoningChange, ReasoningRule, has_reasoning, prefix_hashes, reasoning_change
 from practicum.episodes.side_calls import SideCallRule, harness_of, side_call
-from practicum.errors import ContextOverflow, RequestError
+from practicum.errors import ContextOverflow, RequestError, Unsupported
 from practicum.gateway.answer import recorded_message
 from practicum.gateway.inference import Inference
 from practicum.gateway.model_names import ModelNames
@@ -118,7 +118,6 @@ class Preparer:
     def prepare(self, incoming: Incoming) -> Prepared:
         """Raises: RequestError, NotFound for the model, ContextOverflow, Unsupported, StoreError."""
         request, pinned = self._parsed(incoming)
-        request = self._constrained(request)
         named = self._named(incoming, request)
         record = _Record(request.messages, self._renderer, self._dropped_reasoning)
         parent = self._parent(request, incoming.principal.name, record, named)
@@ -128,6 +127,7 @@ class Preparer:
         self._inference.saw(incoming.principal.name, session, request.messages, side_call=side)
         earlier = None if session.source == "new" else self._store.last_turn(session.session_id, session.agent_id)
         joined, prompt_ids = self._ids(request, parent, record.earlier(earlier), record.changed)
+        request = self._constrained(request, prompt_ids)
         room = self._room(len(prompt_ids))
         wanted = request.max_tokens or self._default_max_tokens
         kind, kind_reason = _kind(rule, joined, earlier)
@@ -197,19 +197,34 @@ class Preparer:
         request = _with_known_options(incoming.dialect.parse(incoming.raw, incoming.path), self._renderer)
         if request.model in self._names.live_names:
             return request, None
-        return request, self._names.resolve(request.model, self._policies.list())
+        rollout = incoming.principal.session_id is not None
+        return request, self._names.resolve(request.model, self._policies.list(), candidates=rollout)
 
-    def _constrained(self, request: ChatRequest) -> ChatRequest:
-        """With what a demanded call makes of the constraint. A demanded JSON answer may still be preceded by calls."""
+    def _constrained(self, request: ChatRequest, prompt_ids: Sequence[int]) -> ChatRequest:
+        """With what a demanded call makes of the constraint. A demanded JSON answer may still be calls instead.
+
+        Raises: Unsupported where the answer would begin inside the model's reasoning, or cannot be forced.
+        """
         asked, tools = request.params.constraint, request.callable_tools
-        if request.must_call is not None:
-            source, answer = request.must_call, None
-        elif asked is not None and asked.kind in ("json_schema", "json_object") and tools:
-            source, answer = asked.source, asked
-        else:
+        source = request.must_call or (asked.source if asked else None)
+        if source is None:
             return request
-        several = request.parallel_tools
-        constraint = self._renderer.call_constraint(tools, several=several, answer=answer, source=source)
+        in_call_form = request.must_call is not None and self._renderer.markup.kind == "harmony"
+        if request.prompt is None and not in_call_form and self._renderer.answer_opening(prompt_ids):
+            raise Unsupported(
+                f"`{source}` cannot be enforced behind this model's reasoning.",
+                hint="Switch the reasoning off for this request, or ask for the format in the messages.",
+                param=source,
+            )
+        answer = asked if asked and asked.kind in ("json_schema", "json_object") else None
+        if request.must_call is None and not (answer and tools):
+            return request
+        constraint = self._renderer.call_constraint(
+            tools,
+            several=request.parallel_tools,
+            answer=None if request.must_call is not None else answer,
+            source=source,
+        )
         return replace(request, params=replace(request.params, constraint=constraint))
 
     def _ids(

@@ -1,8 +1,7 @@
 """Forced calls: a grammar for answers that are calls, in the form in which the model's family writes them.
 
-A form whose arguments are JSON is a `CallForm`: the fixed text around a call's name and its arguments. A family with
-another form of that kind is one more record; one whose arguments are no JSON has none, and its renderer refuses a
-forced call by name.
+Any form whose arguments are JSON can be forced (`markup.py` has the records); one that writes bare values cannot, and
+the renderer refuses it by name.
 
 The arguments follow the tool's schema. Keywords that the engine cannot enforce are left out of it: harnesses send
 schemas with such, and a call that is checked for the rest beats none. Names and marks are forced literally. A mark that
@@ -19,10 +18,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from practicum.errors import RequestError
+from practicum.renderers.markup import CallMarkup
 from practicum.types.messages import ToolSpec
 from practicum.types.tokens import Constraint
 
@@ -32,35 +31,14 @@ WHITESPACE = r"[ \n\r\t]{1,40}"
 _MARK = re.compile(r"(<[^<>\s]+>|\[[A-Z_]+\])")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallForm:
-    """The text of an answer's calls: `open`, then the calls with `between` among them, then `close`.
-
-    One call is `begin`, its name, `middle`, its arguments as a JSON object, `end`; where `begin` opens a JSON string,
-    the name is written as in one. `parallel` is False for a family that writes one call an answer.
-    """
-
-    begin: str
-    middle: str
-    end: str
-    open: str = ""
-    close: str = ""
-    between: str = ""
-    parallel: bool = True
-
-    @property
-    def marks(self) -> frozenset[str]:
-        """Its parts that may be a token of their own."""
-        parts = (self.open, self.begin, self.middle, self.end, self.between, self.close)
-        return frozenset(found[0] for part in parts for found in _MARK.finditer(part))
-
-
-# As Hermes and Qwen models write it.
-HERMES = CallForm(begin='<tool_call>\n{"name": "', middle='", "arguments": ', end="}\n</tool_call>", between="\n")
+def marks(form: CallMarkup) -> frozenset[str]:
+    """The parts of a form that may be a token of their own."""
+    parts = (form.open, form.begin, form.middle, form.end, form.between, form.close)
+    return frozenset(found[0] for part in parts for found in _MARK.finditer(part))
 
 
 def call_grammar(
-    form: CallForm,
+    form: CallMarkup,
     tools: Sequence[ToolSpec],
     *,
     several: bool,
@@ -73,7 +51,7 @@ def call_grammar(
     """The constraint under which an answer is one call, or some where `several`, or else a JSON `answer` where given.
 
     Args:
-        form: how calls are written.
+        form: how calls are written; its arguments are JSON.
         tools: those of which one must be called; at least one.
         several: whether more than one call may follow.
         answer: what else the answer may be, of the kinds `json_schema` and `json_object`.

@@ -27,8 +27,7 @@ from typing import Any
 
 from practicum.errors import ConfigError, RequestError, Unsupported
 from practicum.renderers.call_forms import FORMS
-from practicum.renderers.call_grammar import HERMES as FORCED_HERMES
-from practicum.renderers.call_grammar import CallForm, call_grammar
+from practicum.renderers.call_grammar import call_grammar, marks
 from practicum.renderers.families import REASONING_TAGS, family_of, reasoning_of
 from practicum.renderers.harmony import PLAIN_ANSWER, HarmonyParser
 from practicum.renderers.markup import HERMES, CallMarkup
@@ -208,11 +207,6 @@ class Renderer:
     def _ends_inside(self, prompt_ids: Sequence[int], tag: str) -> bool:
         return self.tokenizer.decode(prompt_ids[-_LONGEST_OPENING:]).rstrip().endswith(tag)
 
-    @property
-    def call_form(self) -> CallForm | None:
-        """How a call is forced; None where this model's way of writing calls cannot be."""
-        return FORCED_HERMES if self.markup == HERMES else None
-
     def call_constraint(
         self, tools: Sequence[ToolSpec], *, several: bool, answer: Constraint | None, source: str
     ) -> Constraint:
@@ -220,12 +214,17 @@ class Renderer:
 
         Raises: Unsupported where this model's calls cannot be forced; RequestError for a tool that cannot be.
         """
-        form = self.call_form
-        if form is None:
+        if self.markup.arguments != "json":
             raise Unsupported("A call cannot be forced in the form in which this model writes calls.", param=source)
-        ids = {mark: self.tokenizer.encode(mark) for mark in form.marks}
+        if answer is not None and (self.markup.open + self.markup.begin).startswith("{"):
+            raise Unsupported(
+                "This model writes calls as bare JSON, so that a JSON answer could not be told from a call.",
+                hint="Offer no tools, or forbid calls, where the answer must be JSON.",
+                param=source,
+            )
+        ids = {mark: self.tokenizer.encode(mark) for mark in marks(self.markup)}
         return call_grammar(
-            form,
+            self.markup,
             tools,
             several=several,
             answer=answer,

@@ -21,6 +21,7 @@ from google.genai import errors as genai_errors
 from google.genai import types
 from pydantic import BaseModel, ConfigDict, Field
 from tests.e2e.conftest import tiny_folder
+from tests.unit.renderers.family_fixtures import fixture_renderer
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from practicum.engines.embedded import models
@@ -66,16 +67,20 @@ class Verdict(BaseModel):
     note: Literal["x"] | None
 
 
-@pytest.fixture(scope="module")
-def random_model() -> Iterator[EmbeddedSampler]:
-    """A random Llama over bytes."""
+def random_llama(vocabulary: int) -> LlamaForCausalLM:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=259, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
+        vocab_size=vocabulary, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=2, max_position_embeddings=4096, tie_word_embeddings=True, initializer_range=0.2,
     )  # fmt: skip
-    sampler = EmbeddedSampler(LlamaForCausalLM(config).eval().requires_grad_(False), tokenizer=ByteTokenizer())
+    return LlamaForCausalLM(config).eval().requires_grad_(False)
+
+
+@pytest.fixture(scope="module")
+def random_model() -> Iterator[EmbeddedSampler]:
+    """A random Llama over bytes."""
+    sampler = EmbeddedSampler(random_llama(259), tokenizer=ByteTokenizer())
     yield sampler
     sampler.close()
 
@@ -253,6 +258,33 @@ def test_a_tokenizer_with_merges_keeps_to_the_constraint(start: Any, tiny_folder
     assert json.loads(call.function.arguments)["the"] in ("answer", "ü")
     is_recorded(up)
     sampler.close()
+
+
+@pytest.mark.parametrize("family", ["gptoss", "llama3", "mistral", "mistral_args", "deepseek_v31"])
+def test_a_call_is_forced_in_the_familys_own_form(start: Any, family: str) -> None:
+    renderer = fixture_renderer(family)
+    sampler = EmbeddedSampler(random_llama(renderer.tokenizer.vocab_size), tokenizer=renderer.tokenizer)
+    client = start(sampler, renderer=renderer).openai()
+    ask: dict[str, Any] = {"model": "practicum", "messages": HI, "tools": CHAT_TOOLS, "max_tokens": LONG}
+    choice: Any = {"type": "function", "function": {"name": "read"}}
+    done = client.chat.completions.create(tool_choice=choice, seed=1, **ask).choices[0]
+    (call,) = done.message.tool_calls
+    assert (call.function.name, done.finish_reason) == ("read", "tool_calls") and not done.message.content
+    assert is_of_the_schema(json.loads(call.function.arguments))
+    sampler.close()
+
+
+@pytest.mark.parametrize(("family", "calls"), [("deepseek_r1", False), ("gptoss", True)])
+def test_a_format_that_would_stand_inside_the_reasoning_is_refused(start: Any, family: str, calls: bool) -> None:
+    client = start(ScriptedSampler(), renderer=fixture_renderer(family)).openai()
+    ask: dict[str, Any] = {"model": "practicum", "messages": HI, "max_tokens": 9}
+    with pytest.raises(openai.BadRequestError) as form:
+        client.chat.completions.create(response_format={"type": "json_object"}, **ask)
+    assert form.value.param == "response_format" and "reasoning" in str(form.value)
+    if not calls:  # a family whose calls begin a message of their own can be made to call
+        with pytest.raises(openai.BadRequestError) as call:
+            client.chat.completions.create(tools=CHAT_TOOLS, tool_choice="required", **ask)
+        assert call.value.param == "tool_choice"
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -225,7 +225,7 @@ def test_w10_w11_refusals_reach_the_sdks(up: Any) -> None:
         up.openai().responses.create(model="practicum", input="Hi", previous_response_id="resp_1")
     assert caught.value.param == "previous_response_id"
     client = google(up)
-    config = types.GenerateContentConfig(response_mime_type="application/json")
+    config = types.GenerateContentConfig(response_mime_type="text/html")
     with pytest.raises(genai_errors.ClientError, match=r"generationConfig\.responseMimeType") as refused:
         client.models.generate_content(model="practicum", contents="Hi", config=config)
     assert (refused.value.code, refused.value.status) == (400, "INVALID_ARGUMENT")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 from practicum.renderers import ByteTokenizer, Renderer, ToolCallParser
 from practicum.renderers.parsing import AnswerParser, PlainParser
@@ -62,5 +62,7 @@ class ThinkingRenderer(Renderer):
     def __init__(self) -> None:
         super().__init__(ByteTokenizer(), TEMPLATE)
 
-    def parser(self, names: Collection[str], call_id: Callable[[int], str]) -> AnswerParser:
+    def parser(
+        self, names: Collection[str], call_id: Callable[[int], str], *, prompt_ids: Sequence[int] | None = None
+    ) -> AnswerParser:
         return ThinkParser(ToolCallParser(names, call_id) if names else PlainParser())

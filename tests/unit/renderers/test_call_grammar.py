@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 import tokenizers
+from tests.unit.renderers.family_fixtures import FIXTURES, fixture_renderer
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
 from practicum.engines.constraints import Constraints
 from practicum.errors import RequestError, Unsupported
 from practicum.renderers import ByteTokenizer, HubTokenizer, Renderer
-from practicum.renderers.call_grammar import CallForm
 from practicum.types.messages import Message, ToolCall, ToolSpec
 from practicum.types.tokens import Constraint
 
@@ -116,24 +116,6 @@ def raw_ids(tokenizer: tokenizers.Tokenizer, text: str) -> list[int]:
     return [tokenizer.token_to_id(letter) for letter in letters]
 
 
-@pytest.mark.parametrize(
-    ("form", "text"),
-    [
-        (CallForm(open="[CALLS][", begin='{"name": "', middle='", "arguments": ', end="}", between=", ", close="]"),
-         '[CALLS][{"name": "a\\"b", "arguments": {}}, {"name": "a\\"b", "arguments": {"x": 1}}]'),
-        (CallForm(begin="to=functions.", middle=" json: ", end="<|im_end|>", parallel=False),
-         'to=functions.a"b json: {}'),
-    ],
-)  # fmt: skip
-def test_another_form_is_one_more_record(form: CallForm, text: str) -> None:
-    class Other(Renderer):
-        call_form = form
-
-    tool = ToolSpec(name='a"b', parameters={})
-    made = Other(ByteTokenizer()).call_constraint([tool], several=True, answer=None, source="tool_choice")
-    assert takes(made, text) and not takes(made, text + text)
-
-
 @pytest.mark.parametrize("parameters", [{"type": "string"}, {"type": ["array", "null"]}])
 def test_a_tool_that_takes_no_object_cannot_be_forced(parameters: dict[str, Any]) -> None:
     with pytest.raises(RequestError) as caught:
@@ -141,13 +123,39 @@ def test_a_tool_that_takes_no_object_cannot_be_forced(parameters: dict[str, Any]
     assert caught.value.param == "tools" and "'odd'" in caught.value.message
 
 
-def test_a_family_whose_calls_cannot_be_forced_refuses_by_name() -> None:
-    class Unknown(Renderer):
-        call_form = None
+@pytest.mark.parametrize("family", FIXTURES)
+def test_each_family_is_forced_in_its_own_form_or_refuses_by_name(family: str) -> None:
+    renderer = fixture_renderer(family)
+    tool = ToolSpec(name="web.search-2", parameters=POINT)
+    if renderer.markup.arguments != "json":
+        with pytest.raises(Unsupported) as caught:
+            renderer.call_constraint([tool], several=True, answer=None, source="tool_choice")
+        assert (caught.value.param, caught.value.status) == ("tool_choice", 400)
+        return
+    bare = renderer.markup.begin.startswith("{") and not renderer.markup.open
+    if bare:
+        with pytest.raises(Unsupported):
+            renderer.call_constraint([tool], several=True, answer=JSON, source="response_format")
+    answer = None if bare else JSON
+    constraint = renderer.call_constraint([tool], several=True, answer=answer, source="tool_choice")
+    calls = [ToolCall(id="", name=tool.name, arguments=text) for text in ('{"x": 1}', '{"x": -2, "who": "é}"}')]
+    calls = calls if renderer.markup.parallel else calls[:1]
+    text = renderer.markup.written(calls)
+    stops = [renderer.tokenizer.decode([token]) for token in renderer.stop_ids]
+    text = next((text.removesuffix(stop) for stop in stops if text.endswith(stop)), text)
+    constraints = Constraints(renderer.tokenizer, renderer.tokenizer.vocab_size)
 
-    with pytest.raises(Unsupported) as caught:
-        Unknown(ByteTokenizer()).call_constraint([STOP], several=True, answer=None, source="tool_choice")
-    assert (caught.value.param, caught.value.status) == ("tool_choice", 400)
+    def taken(answer: str) -> bool:
+        return constraints.matcher(constraint, renderer.stop_ids).matches(renderer.tokenizer.encode(answer))
+
+    assert taken(text) and (bare or taken('{"t": null}'))
+    assert not taken(text.replace("-2", "two").replace("1", "one")) and not taken("So: " + text)
+    parser = renderer.parser([tool.name], str, prompt_ids=())
+    pieces = [piece for piece in [*parser.feed(text), *parser.finish()] if piece != "\n"]
+    assert [(piece.name, piece.arguments) for piece in pieces if isinstance(piece, ToolCall)] == [
+        (call.name, call.arguments) for call in calls
+    ]
+    assert len(pieces) == len(calls)
 
 
 def test_a_call_in_the_history_is_written_as_a_forced_one() -> None:
