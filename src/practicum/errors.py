@@ -14,8 +14,6 @@ PracticumError
 │   └── SchemaError           the file was written by a newer release, or is not a store
 ├── EngineError               the sampler or the trainer failed                             (HTTP 503)
 │   └── Unsupported           a backend lacks a capability; it is refused, never ignored
-├── SandboxError              a sandbox could not be made, or a command could not be started in it (HTTP 503)
-├── HarnessError              a harness could not be started or was lost                    (HTTP 503)
 ├── CorruptArtifact           an adapter or checkpoint whose digest or tensors do not match
 └── GuardTripped              learning stopped itself: KL, length, repetition or zero signal
 """
@@ -132,20 +130,6 @@ class Unsupported(EngineError):
 
     code = "unsupported"
     status = 400
-
-
-class SandboxError(PracticumError):
-    """A sandbox could not be made, or a command could not be started in it."""
-
-    code = "sandbox_failed"
-    status = 503
-
-
-class HarnessError(PracticumError):
-    """A harness could not be started or was lost."""
-
-    code = "harness_failed"
-    status = 503
 
 
 class CorruptArtifact(PracticumError):

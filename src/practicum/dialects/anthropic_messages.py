@@ -197,10 +197,6 @@ class AnswerBuilder:
         self._text_open = True
         return opened + self._delta({"type": "text_delta", "text": text})
 
-    def thought(self, text: str, tokens: Sequence[TokenText]) -> bytes:
-        """Reasoning stays on record only."""
-        return b""
-
     def tool_call(self, call: ToolCall, tokens: Sequence[TokenText]) -> bytes:
         """A completed call."""
         out = self._close() + self._open({"type": "tool_use", "id": call.id, "name": call.name, "input": {}})

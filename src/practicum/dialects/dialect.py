@@ -55,9 +55,6 @@ class Answer(Protocol):
     def text(self, text: str, tokens: Sequence[TokenText]) -> bytes:
         """A piece of text."""
 
-    def thought(self, text: str, tokens: Sequence[TokenText]) -> bytes:
-        """A piece of reasoning."""
-
     def tool_call(self, call: ToolCall, tokens: Sequence[TokenText]) -> bytes:
         """A whole call."""
 

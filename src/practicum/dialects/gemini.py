@@ -240,10 +240,6 @@ class AnswerBuilder:
         """A piece of text."""
         return self._chunk(self._response([{"text": text}]))
 
-    def thought(self, text: str, tokens: Sequence[TokenText]) -> bytes:
-        """Reasoning stays on record only."""
-        return b""
-
     def tool_call(self, call: ToolCall, tokens: Sequence[TokenText]) -> bytes:
         """A completed call."""
         return self._chunk(self._response([_call_part(call)]))

@@ -205,10 +205,6 @@ class AnswerBuilder:
         """A piece of text."""
         return self._event({"content": text}, logprobs=self._logprobs(tokens))
 
-    def thought(self, text: str, tokens: Sequence[TokenText]) -> bytes:
-        """Reasoning stays on record only."""
-        return b""
-
     def tool_call(self, call: ToolCall, tokens: Sequence[TokenText]) -> bytes:
         """A completed call."""
         delta = {"tool_calls": [{"index": self._calls, **tool_call_object(call)}]}

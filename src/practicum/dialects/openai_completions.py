@@ -134,10 +134,6 @@ class AnswerBuilder:
         """A piece of text."""
         return sse({**self._base, "choices": [self._choice(text, tokens)]})
 
-    def thought(self, text: str, tokens: Sequence[TokenText]) -> bytes:
-        """Reasoning stays on record only."""
-        return b""
-
     def tool_call(self, call: ToolCall, tokens: Sequence[TokenText]) -> bytes:
         """There is none: a raw prompt offers no tool."""
         raise ValueError("a raw completion offers no tool that could be called")

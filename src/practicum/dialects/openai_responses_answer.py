@@ -71,10 +71,6 @@ class AnswerBuilder:
         self._open_text += text
         return out + self._part_event("response.output_text.delta", delta=text, logprobs=[])
 
-    def thought(self, text: str, tokens: Sequence[TokenText]) -> bytes:
-        """Reasoning stays on record only."""
-        return b""
-
     def tool_call(self, call: ToolCall, tokens: Sequence[TokenText]) -> bytes:
         """A completed call."""
         out = self._close()

@@ -8,7 +8,7 @@ from practicum.dialects.request import ChatRequest
 from practicum.gateway.stops import StopMatcher
 from practicum.renderers import Renderer
 from practicum.types.calls import ModelCall
-from practicum.types.messages import Message, Piece, Thought, ToolCall
+from practicum.types.messages import Message, Piece, ToolCall
 from practicum.types.tokens import FinishReason
 
 
@@ -18,13 +18,12 @@ class AnswerText:
     Args:
         request: what was asked: stop strings, tools on offer, and whether several calls are wanted.
         call_id: names the tool calls.
-        renderer: knows how the model writes calls and reasoning.
+        renderer: knows how the model writes calls.
     """
 
     def __init__(self, request: ChatRequest, call_id: str, renderer: Renderer) -> None:
         self.text = ""
         self._content = ""
-        self._reasoning = ""
         self._calls: list[ToolCall] = []
         self._one_call = not request.parallel_tools
         self._stops = StopMatcher(request.params.stop)
@@ -35,9 +34,7 @@ class AnswerText:
     @property
     def message(self) -> Message:
         """The assistant message, as the caller will replay it."""
-        return Message(
-            role="assistant", content=self._content, tool_calls=tuple(self._calls), reasoning=self._reasoning
-        )
+        return Message(role="assistant", content=self._content, tool_calls=tuple(self._calls))
 
     @property
     def stop(self) -> str | None:
@@ -77,8 +74,6 @@ class AnswerText:
             kept.append(piece)
             if isinstance(piece, str):
                 self._content += piece
-            elif isinstance(piece, Thought):
-                self._reasoning += piece.text
             else:
                 self._calls.append(piece)
         return kept

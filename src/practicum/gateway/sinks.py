@@ -13,7 +13,7 @@ from starlette.types import Send
 
 from practicum.dialects.dialect import Answer, Ending
 from practicum.errors import PracticumError
-from practicum.types.messages import Message, Piece, Thought
+from practicum.types.messages import Message, Piece
 from practicum.types.tokens import TokenText
 
 
@@ -59,14 +59,8 @@ class StreamSink(_Sink):
     async def piece(self, piece: Piece, tokens: Sequence[TokenText]) -> None:
         """Send a piece."""
         await self._begin()
-        if isinstance(piece, str):
-            made = self._answer.text(piece, tokens)
-        elif isinstance(piece, Thought):
-            made = self._answer.thought(piece.text, tokens)
-        else:
-            made = self._answer.tool_call(piece, tokens)
-        if made:
-            await self._body(made, more=True)
+        made = self._answer.text(piece, tokens) if isinstance(piece, str) else self._answer.tool_call(piece, tokens)
+        await self._body(made, more=True)
 
     async def idle(self) -> None:
         """Send what clients skip."""

@@ -1,8 +1,8 @@
-"""The seam between sampled text and what it means: an answer's text, piece by piece, to content, reasoning and calls.
+"""The seam between sampled text and what it means: an answer's text, piece by piece, to content and calls.
 
-A parser is made for one answer. What it has handed out is never taken back; what could still become a call or the end
-of the reasoning is held until it is certain. Markup that is broken is content: nothing that was sampled is lost. It
-must not know tokens or wire formats; the sampled ids are recorded elsewhere, and parsing takes nothing from them.
+A parser is made for one answer. What it has handed out is never taken back; what could still become a call is held
+until it is certain. Markup that is broken is content: nothing that was sampled is lost. It must not know tokens or wire
+formats; the sampled ids are recorded elsewhere, and parsing takes nothing from them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class AnswerParser(Protocol):
 
 
 class PlainParser:
-    """All text is content: for answers that may hold neither calls nor reasoning."""
+    """All text is content: for answers that may hold no calls."""
 
     def feed(self, text: str) -> list[Piece]:
         """The text."""

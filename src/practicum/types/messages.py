@@ -42,12 +42,5 @@ class Message:
     reasoning: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Thought:
-    """A piece of an answer's reasoning."""
-
-    text: str
-
-
-# What an answer is made of, in the order in which it is sampled: text for the caller, reasoning, whole tool calls.
-Piece = str | Thought | ToolCall
+# What an answer is made of, in the order in which it is sampled: text for the caller and whole tool calls.
+Piece = str | ToolCall

@@ -15,27 +15,9 @@ from typing import Literal
 FinishReason = Literal["stop", "length", "tool_calls", "aborted", "error"]
 
 
-ConstraintKind = Literal["json_schema", "json_object", "regex", "grammar"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Constraint:
-    """What a completion must match, enforced while it is sampled.
-
-    `text` is the schema as JSON, the regular expression, or a grammar in Lark notation; empty for `json_object`.
-    """
-
-    kind: ConstraintKind
-    text: str = ""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
-    """How to sample. `top_k` 0 and `top_p` 1 switch truncation off. `stop` strings act on text, in the gateway.
-
-    Under a `constraint`, `logprobs` stay those of the policy itself; `sampled_logprobs` are renormalised over what the
-    constraint and the truncation left.
-    """
+    """How to sample. `top_k` 0 and `top_p` 1 switch truncation off. `stop` strings act on text, in the gateway."""
 
     temperature: float = 1.0
     top_p: float = 1.0
@@ -43,7 +25,6 @@ class SamplingParams:
     max_tokens: int = 256
     stop: tuple[str, ...] = ()
     seed: int | None = None
-    constraint: Constraint | None = None
 
     @property
     def scoring_temperature(self) -> float:

@@ -1,1 +1,0 @@
-"""Black-box agents run against the model endpoint: adapters, and the service that runs groups of rollouts."""

@@ -1,1 +1,0 @@
-"""Isolated execution for harnesses, tools and graders."""
