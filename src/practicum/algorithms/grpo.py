@@ -25,6 +25,8 @@ from typing import TypeGuard
 from practicum.types.episodes import TrainingRow
 from practicum.types.training import Batch, Datum, Stream
 
+_NO_SIGNAL = "its group has no signal"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graded:
@@ -77,15 +79,16 @@ def grouped(rollouts: Sequence[Graded]) -> Groups:
             elif not _scored(rollout.reward):
                 left_out[rollout.cause or "no reward"] += 1
             else:
-                left_out["its group has no signal"] += 1
+                left_out[_NO_SIGNAL] += 1
     return Groups(advantages=found, left_out=dict(left_out))
 
 
-def batch(rollouts: Sequence[Graded], *, anchor_dead_groups: bool = False) -> Batch:
+def batch(rollouts: Sequence[Graded], *, on_policy: bool = False, anchor_dead_groups: bool = False) -> Batch:
     """The rows of one step.
 
     Args:
         rollouts: of whole groups.
+        on_policy: whether the trainer's weights as they stand sampled all of them.
         anchor_dead_groups: whether rollouts whose group has no signal stay in the batch with advantage 0. They then
             count in N and feel whatever holds the policy to its reference; by default they are left out.
     """
@@ -101,8 +104,8 @@ def batch(rollouts: Sequence[Graded], *, anchor_dead_groups: bool = False) -> Ba
     return Batch(
         streams=(Stream(loss="policy_gradient", rows=rows, anchor=not groups.advantages),),
         sampled_tokens=sum(row.trained_tokens for rollout in rollouts for row in rollout.rows),
-        on_policy=True,
-        facts=_facts(rollouts, groups),
+        on_policy=on_policy,
+        facts=_facts(rollouts, groups, anchored=anchor_dead_groups),
     )
 
 
@@ -118,7 +121,7 @@ def _datum(row: TrainingRow, advantage: float, total: int) -> Datum:
     )
 
 
-def _facts(rollouts: Sequence[Graded], groups: Groups) -> dict[str, float]:
+def _facts(rollouts: Sequence[Graded], groups: Groups, *, anchored: bool) -> dict[str, float]:
     rewards = [each.reward for each in rollouts if _scored(each.reward)]
     figures = {
         "rollouts": float(len(rollouts)),
@@ -128,7 +131,8 @@ def _facts(rollouts: Sequence[Graded], groups: Groups) -> dict[str, float]:
     }
     if rewards:
         figures["reward"] = math.fsum(rewards) / len(rewards)
-    return figures | {f"left_out/{reason}": float(count) for reason, count in groups.left_out.items()}
+    left_out = {reason: count for reason, count in groups.left_out.items() if not (anchored and reason == _NO_SIGNAL)}
+    return figures | {f"left_out/{reason}": float(count) for reason, count in left_out.items()}
 
 
 def _usable(rollout: Graded) -> bool:

@@ -110,7 +110,7 @@ class GroupSource:
         version = self._version(step).version
         picks = epoch_order(len(self._syllabus.train), settings.groups, step, self._config.learn.seed)
         results = self.run([self._syllabus.train[index] for index in picks], version, settings.samples, f"step{step}")
-        made = grpo.batch([graded(one) for one in results])
+        made = grpo.batch([graded(one) for one in results], on_policy=True)
         facts = dict(made.facts)
         if settings.eval_every and step % settings.eval_every == 0:
             judged = self.run(self._syllabus.heldout, version, 1, f"eval{step}")

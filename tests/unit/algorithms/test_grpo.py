@@ -73,7 +73,10 @@ def test_l8_what_the_policy_did_not_sample_has_no_weight_and_no_logprob() -> Non
 def test_r9_dead_groups_stay_only_where_asked_and_a_dead_batch_is_no_signal() -> None:
     dead = [rollout("a", 1.0), rollout("b", 1.0)]
     assert not batch(dead).streams[0].rows
-    (stream,) = batch(dead, anchor_dead_groups=True).streams
+    assert batch(dead).facts["left_out/its group has no signal"] == 2
+    kept = batch(dead, anchor_dead_groups=True)
+    assert "left_out/its group has no signal" not in kept.facts
+    (stream,) = kept.streams
     assert stream.anchor and [each.advantages for each in stream.rows] == [(0.0, 0.0)] * 2
 
 
@@ -82,3 +85,8 @@ def test_e6_a_rollout_without_a_sampled_token_is_in_no_baseline_and_its_reason_i
     made = batch([rollout("a", 1.0), rollout("b", 0.5), silent])
     assert made.facts["left_out/no model call was seen"] == 1
     assert {each.row_id: each.advantages for each in made.streams[0].rows} == {"a": (0.25,) * 2, "b": (-0.25,) * 2}
+
+
+def test_whether_the_rows_are_on_policy_is_for_the_caller_to_say() -> None:
+    rollouts = [rollout("a", 1.0), rollout("b", 0.0)]
+    assert not batch(rollouts).on_policy and batch(rollouts, on_policy=True).on_policy

@@ -60,6 +60,21 @@ def test_recomputing_activations_changes_nothing(model):
     assert_same(found[0], found[1], atol=1e-6)
 
 
+def test_l8_a_token_that_was_not_sampled_needs_no_logprob_and_changes_nothing(model):
+    row = make_rows(1, completion_ids=(5, 6, 7), weights=(1.0, 0.0, 0.5), advantages=(1.0,) * 3, logprobs=(-3.0,) * 3)[
+        0
+    ]
+    found = []
+    for unsampled in (-3.0, None):
+        trainer = make_trainer(model)
+        warm(trainer)
+        result = trainer.forward_backward([replace(row, logprobs=(-3.0, unsampled, -4.0))], "policy_gradient", key="a")
+        found.append((result.loss_sum, gradients(trainer)))
+    assert found[0][0] == found[1][0]
+    assert_same(found[0][1], found[1][1], atol=0)
+    _refused(replace(row, logprobs=(None, -3.0, -4.0)), "policy_gradient", RequestError, model, "sampler's logprob")
+
+
 @pytest.mark.parametrize("loss", LOSSES)
 def test_all_masked_is_zero_finite_and_not_a_step(loss, model):
     trainer = make_trainer(model, distill=DistillSettings(kl_coef=0.1))
