@@ -21,7 +21,7 @@ from practicum.dialects.volatile import without_volatile
 from practicum.types.messages import Message, ToolSpec
 
 ReasoningRule = Literal["infer", "extend", "fork"]
-ReasoningChange = Literal["reasoning_dropped", "reasoning_rewritten"]
+ReasoningChange = Literal["reasoning_dropped", "reasoning_rewritten", "assistant_rewritten"]
 _THINK = re.compile(r"\s*<think>(.*?)</think>\s*", re.DOTALL)
 # Keys of a JSON schema whose value maps names to schemas; the names are the caller's and mean nothing to us.
 _NAMED_SCHEMAS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
@@ -87,7 +87,8 @@ def reasoning_change(
 ) -> ReasoningChange | None:
     """What a caller did to the reasoning of a conversation with the same hash.
 
-    White space does not count, nor does reasoning that is added to an answer without: nothing served has changed.
+    White space does not count, nor does a field of reasoning that is added to an answer without: nothing served has
+    changed. Reasoning that is put into the text of such an answer has changed what was served.
 
     Args:
         replayed: the conversation as it is now sent, up to and with the last answer that was served.
@@ -104,6 +105,8 @@ def reasoning_change(
         kept, had = _words(now), _words(then)
         if kept and had and kept != had:
             return "reasoning_rewritten"
+        if kept and not had and not now.reasoning:
+            return "assistant_rewritten"
         dropped = dropped or bool(had and not kept)
     if not dropped or rule == "extend":
         return None

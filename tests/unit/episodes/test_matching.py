@@ -109,8 +109,10 @@ def test_e1_an_answer_without_its_reasoning(rule: Any, returned: bool, expected:
     assert reasoning_change((HI, thinking("")), (HI, thinking("hm")), rule, returned=returned) == expected
 
 
-def test_added_reasoning_changes_nothing_that_was_served() -> None:
+def test_w9_a_field_of_added_reasoning_changes_nothing_that_was_served_but_text_does() -> None:
     assert reasoning_change((HI, thinking("hm")), (HI, thinking("")), "fork", returned=True) is None
+    in_the_text = (HI, thinking("", "<think>hm</think>x"))
+    assert reasoning_change(in_the_text, (HI, thinking("")), "extend", returned=True) == "assistant_rewritten"
 
 
 def test_options_of_the_template_make_another_conversation() -> None:
