@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import os
 from typing import Any
 
 from fastapi import APIRouter
 
 from practicum.capture.stalls import Stalls
-from practicum.config import Config
+from practicum.config import Config, RolloutsConfig
 from practicum.errors import ConfigError
+from practicum.feedback.graders import GraderSettings, Judge, graders
 from practicum.harnesses.registry import ADAPTERS
 from practicum.harnesses.routes import Authenticate, router
 from practicum.harnesses.runner import RolloutLimits
@@ -29,7 +31,10 @@ def rollout_service(config: Config, store: Store, stalls: Stalls, gateway: str) 
         store,
         harnesses={**shipped, **own},
         sandboxes=provider(chosen.sandbox, hide=[config.home.absolute()]),
-        graders={name: _named(path, f"rollouts.graders.{name}") for name, path in chosen.graders.items()},
+        graders={
+            **graders(GraderSettings(folder=chosen.grader_folder, judge=_judge(chosen))),
+            **{name: _named(path, f"rollouts.graders.{name}") for name, path in chosen.graders.items()},
+        },
         gateway=chosen.gateway_url or gateway,
         model=config.gateway.model_name,
         limits=RolloutLimits(
@@ -77,6 +82,14 @@ class RolloutHost:
         await self._listening.wait()
         async with self._service:
             await asyncio.Event().wait()
+
+
+def _judge(chosen: RolloutsConfig) -> Judge | None:
+    """The endpoint that scores rubrics, if one is configured. Its key stands in the environment, not in a file."""
+    if chosen.judge_url is None:
+        return None
+    key = os.environ.get(chosen.judge_key_env, "") if chosen.judge_key_env else ""
+    return Judge(base_url=chosen.judge_url, model=chosen.judge_model, api_key=key)
 
 
 def _named(path: str, key: str) -> Any:

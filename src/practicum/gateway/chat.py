@@ -76,7 +76,11 @@ class ChatRoute:
             return ReplayResponse(parts, prepared, slot.answered)
         swapper = parts.swapper
         with parts.recorder.stalls.waiting(prepared.session.session_id, slot.call_id):
-            policy = await (swapper.ensure_current() if prepared.pinned is None else swapper.ensure(prepared.pinned))
+            policy = await (
+                swapper.ensure_current()
+                if prepared.pinned is None
+                else swapper.ensure(prepared.pinned, candidates=principal.session_id is not None)
+            )
         call = _opened(prepared, principal, slot.call_id, policy.version, parts.names.of(policy.version))
         return ChatResponse(parts, prepared, call, "rollout" if principal.session_id else None)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from practicum.errors import NotFound
-from practicum.gateway.swap import RELEASED
+from practicum.gateway.swap import RELEASED, may_be_named
 from practicum.types.policies import PolicyVersion
 
 _MOST_NAMED = 8
@@ -29,12 +29,15 @@ class ModelNames:
         created = live.created_at if live is not None else 0.0
         return [(name, created) for name in self.live_names] + [(self.of(p.version), p.created_at) for p in released]
 
-    def resolve(self, asked: str, versions: Sequence[PolicyVersion]) -> int | None:
-        """The version asked for, or None for the live one. Raises NotFound naming what there is."""
+    def resolve(self, asked: str, versions: Sequence[PolicyVersion], *, candidates: bool = False) -> int | None:
+        """The version asked for, or None for the live one. Raises NotFound naming what there is.
+
+        `candidates`: a rollout may name one, since its answers reach no user.
+        """
         if asked in self.live_names:
             return None
         for policy in versions:
-            if asked == self.of(policy.version) and policy.status in RELEASED:
+            if asked == self.of(policy.version) and may_be_named(policy, candidates=candidates):
                 return policy.version
         names = [name for name, _ in self.listed(versions)]
         shown = ", ".join(f"`{name}`" for name in names[:_MOST_NAMED]) + (", …" if len(names) > _MOST_NAMED else "")

@@ -197,7 +197,8 @@ class Preparer:
         request = _with_known_options(incoming.dialect.parse(incoming.raw, incoming.path), self._renderer)
         if request.model in self._names.live_names:
             return request, None
-        return request, self._names.resolve(request.model, self._policies.list())
+        rollout = incoming.principal.session_id is not None
+        return request, self._names.resolve(request.model, self._policies.list(), candidates=rollout)
 
     def _constrained(self, request: ChatRequest) -> ChatRequest:
         """With what a demanded call makes of the constraint. A demanded JSON answer may still be preceded by calls."""

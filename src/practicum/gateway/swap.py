@@ -27,6 +27,11 @@ _LONGEST_PAUSE_S = 30.0
 RELEASED = frozenset({"live", "retired"})
 
 
+def may_be_named(policy: PolicyVersion, *, candidates: bool) -> bool:
+    """Whether a request may name this version: a released one; a candidate only where its answers reach no user."""
+    return policy.status in RELEASED or (candidates and policy.status == "candidate")
+
+
 class Policies(Protocol):
     """What the gateway needs of the registry. The calls may block."""
 
@@ -92,10 +97,10 @@ class Swapper:
         self._settle()
         _log.info("serving version %d", live.version)
 
-    async def ensure(self, version: int) -> PolicyVersion:
-        """Load a released version that a request names. Raises NotFound, or EngineError when it cannot be loaded."""
+    async def ensure(self, version: int, *, candidates: bool = False) -> PolicyVersion:
+        """Load a version that a request names. Raises NotFound, or EngineError when it cannot be loaded."""
         policy = await asyncio.to_thread(self._policies.get, version)
-        if policy.status not in RELEASED:
+        if not may_be_named(policy, candidates=candidates):
             raise NotFound(f"Version {version} is {policy.status}, not released.", code="model_not_found")
         return await self._ensured(policy)
 

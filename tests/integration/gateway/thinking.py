@@ -62,5 +62,7 @@ class ThinkingRenderer(Renderer):
     def __init__(self) -> None:
         super().__init__(ByteTokenizer(), TEMPLATE)
 
-    def parser(self, names: Collection[str], call_id: Callable[[int], str]) -> AnswerParser:
+    def parser(
+        self, names: Collection[str], call_id: Callable[[int], str], *, prompt_ids: object = None
+    ) -> AnswerParser:
         return ThinkParser(ToolCallParser(names, call_id) if names else PlainParser())
