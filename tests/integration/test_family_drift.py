@@ -48,6 +48,12 @@ class Served:
     def find_by_history(self, principal: str, history_hash: str) -> list[ModelCall]:
         return [c for c in reversed(self.calls) if c.principal == principal and c.history_hash == history_hash]
 
+    def find_by_prompt(self, principal: str, prompt_hash: str) -> list[ModelCall]:
+        return [c for c in reversed(self.calls) if c.principal == principal and c.prompt_hash == prompt_hash]
+
+    def last_turn(self, session_id: str, agent_id: str | None) -> ModelCall | None:
+        return next((c for c in reversed(self.calls) if (c.session_id, c.agent_id) == (session_id, agent_id)), None)
+
     def last_call(self, session_id: str) -> ModelCall | None:
         return next((call for call in reversed(self.calls) if call.session_id == session_id), None)
 

@@ -86,7 +86,12 @@ HARMLESS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_w10_what_harnesses_send_beside_the_question_changes_nothing(dialect: str) -> None:
-    plain, body = read(dialect, BODIES[dialect]), {**BODIES[dialect], **HARMLESS[dialect]}
+    own = BODIES[dialect]
+    beside = {
+        name: {**own[name], **value} if isinstance(value, dict) and isinstance(own.get(name), dict) else value
+        for name, value in HARMLESS[dialect].items()
+    }
+    plain, body = read(dialect, own), {**own, **beside}
     request = read(dialect, body)
     assert (request.messages, request.tools, request.params) == (plain.messages, plain.tools, plain.params)
     assert (request.prompt, request.max_tokens, request.body) == (plain.prompt, plain.max_tokens, body)
