@@ -3,6 +3,7 @@
 Pins: `--help` and the gateway's import load no torch; 2 for wrong use, with what would be right; 0 otherwise.
 """
 
+import asyncio
 import json
 import os
 import subprocess
@@ -11,6 +12,13 @@ from pathlib import Path
 
 import pytest
 from benchmarks import startup
+
+from practicum.engines.scripted import ScriptedSampler
+from practicum.renderers import ByteTokenizer, Renderer
+from practicum.store import open_store
+from practicum.types.calls import ModelCall
+from practicum.types.messages import Message
+from practicum.types.tokens import SampleRequest
 
 # What each may never load, beside torch and what comes with it.
 MODEL_PACKAGES = {"torch", "transformers", "peft"}
@@ -69,6 +77,39 @@ def test_the_model_verb_says_how_the_template_is_read(tmp_path: Path) -> None:
     facts = json.loads(done.stdout)
     assert facts["family"] == "plain" and facts["calls"] == "hermes" and facts["tool definitions"] == "text"
     assert "a call: writes a call's arguments anew" in facts["findings"]
+
+
+def test_a_report_per_harness_counts_and_recomputes(tmp_path: Path) -> None:
+    home = ["--home", str(tmp_path / "home")]
+    empty = run(tmp_path, "report", "--harness", *home)
+    assert empty.returncode == 0 and "No model call is on record" in empty.stdout
+    sampler = ScriptedSampler()
+    prompt = Renderer(ByteTokenizer()).render([Message(role="user", content="Go.")])
+    asyncio.run(record_one_call(tmp_path / "home" / "practicum.db", sampler, tuple(prompt)))
+    scripted = tmp_path / "practicum.toml"
+    scripted.write_text('[model]\nid = "scripted"\n', encoding="utf-8")
+    done = run(tmp_path, "report", "--harness", "--recompute", "--json", "--config", str(scripted), *home)
+    assert done.returncode == 0, done.stderr
+    (found,) = json.loads(done.stdout)["harnesses"]
+    assert (found["harness"], found["calls"], found["rows"]) == ("Codex", 1, 1)
+    assert found["logprob_gap"]["largest"] == 0.0 and found["logprob_gap"]["tokens"] == found["trained_tokens"] > 0
+    shown = run(tmp_path, "report", "--harness", *home)
+    assert "Codex" in shown.stdout and "not computed" in shown.stdout
+
+
+async def record_one_call(path: Path, sampler: ScriptedSampler, prompt: tuple[int, ...]) -> None:
+    chunks = [c async for c in sampler.sample(SampleRequest(request_id="r", prompt_ids=prompt, version=0))]
+    ids = tuple(token for chunk in chunks for token in chunk.ids)
+    known = tuple(value for chunk in chunks for value in chunk.logprobs)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open_store(path) as store:
+        store.put_call(
+            ModelCall(
+                call_id="call_1", session_id="s", principal="team", kind="agent", status="complete", created_at=1.0,
+                policy_version=0, model="practicum", request={}, prompt_ids=prompt, completion_ids=ids, logprobs=known,
+                sampled_logprobs=known, versions=(0,) * len(ids), harness="Codex", episode_id="e",
+            )
+        ).result()  # fmt: skip
 
 
 def test_a_rollback_with_nothing_behind_it_is_wrong_use(tmp_path: Path) -> None:

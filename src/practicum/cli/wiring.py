@@ -122,10 +122,15 @@ def harness_summaries(config: Config, *, newest: int, recompute: bool) -> list[H
 
         async def gaps() -> dict[str, LogprobGap]:
             engine = sampler(config)
-            for version in versions_of(calls):
-                policy = registry.verify(version)
-                await engine.load(version, Path(policy.adapter_path) if policy.adapter_path else None, policy.digest)
-            return await recomputed_gaps(calls, engine)
+            try:
+                for version in versions_of(calls):
+                    policy = registry.verify(version)
+                    path = None if policy.adapter_path is None else Path(policy.adapter_path)
+                    await engine.load(version, path, policy.digest)
+                return await recomputed_gaps(calls, engine)
+            finally:
+                if (close := getattr(engine, "close", None)) is not None:
+                    close()
 
         return summarise(calls, asyncio.run(gaps()) if recompute else None)
 

@@ -30,8 +30,8 @@ def said(response: httpx.Response) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("reasoning", [None, "", "hm, let me see", "something else"])
-def test_w9_reasoning_that_was_edited_or_dropped_goes_on_with_the_episode(up: Any, reasoning: str | None) -> None:
-    """Reasoning in a field of its own is not rendered again: whatever the harness makes of it changes no token."""
+def test_w9_reasoning_that_was_never_served_goes_on_with_the_episode(up: Any, reasoning: str | None) -> None:
+    """No reasoning was served: whatever a harness puts into that field changes no token."""
     with up.http() as client:
         answer = said(ask(client, ASK, prefix="/s/s1"))["content"]
         turn = {"role": "assistant", "content": answer, "reasoning_content": reasoning}
@@ -41,10 +41,10 @@ def test_w9_reasoning_that_was_edited_or_dropped_goes_on_with_the_episode(up: An
     assert second.prompt_ids[: len(first.prompt_ids + first.completion_ids)] == first.prompt_ids + first.completion_ids
 
 
-def test_w9_reasoning_that_was_put_into_the_text_forks(up: Any) -> None:
+def test_w9_an_answer_whose_text_was_changed_forks(up: Any) -> None:
     with up.http() as client:
         answer = said(ask(client, ASK, prefix="/s/s1"))["content"]
-        turn = {"role": "assistant", "content": f"<think>hm</think>{answer}"}
+        turn = {"role": "assistant", "content": f"{answer} I think."}
         ask(client, [*ASK, turn, {"role": "user", "content": "And?"}], prefix="/s/s1")
     assert up.calls("s1")[1].fork_reason == "assistant_rewritten"
 
