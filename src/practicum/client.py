@@ -1,4 +1,4 @@
-"""A small client for feedback: three lines from an answer to a lesson.
+"""A small client for feedback, three lines from an answer to a lesson, and for rollouts.
 
     client = Client()
     client.thumb(response.id, "down")
@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from types import TracebackType
 from typing import Any, Self
@@ -37,6 +37,7 @@ from practicum.types.ids import new_id
 DEFAULT_BASE_URL = "http://127.0.0.1:8787/v1"
 _ATTEMPTS = 3
 _PAUSE_S = 0.2
+_POLL_S = 20.0  # below the default timeout
 _BY_STATUS: dict[int, type[PracticumError]] = {
     400: RequestError,
     401: Unauthenticated,
@@ -48,7 +49,7 @@ _BY_STATUS: dict[int, type[PracticumError]] = {
 
 
 class Client:
-    """Gives feedback to a Practicum server.
+    """Gives feedback to a Practicum server, and has it run rollouts.
 
     Args:
         base_url: the model endpoint's, with or without `/v1`; else `PRACTICUM_BASE_URL`, else this machine.
@@ -169,6 +170,41 @@ class Client:
         answer = self._send("GET", "feedback", params={k: v for k, v in params.items() if v is not None})
         return tuple(_feedback(item) for item in answer["data"])
 
+    # -- rollouts ------------------------------------------------------------------------------------------------
+
+    def submit_rollouts(self, task: Mapping[str, Any], *, submission_key: str | None = None) -> dict[str, Any]:
+        """Submit a task (the fields of `TaskBody`); the group as it stands. Safe to repeat under the same key."""
+        body = {"submission_key": submission_key or new_id("sub"), **task}
+        return dict(self._send("POST", "rollouts", body=body))
+
+    def rollouts(self, group_id: str) -> dict[str, Any]:
+        """A group as it stands."""
+        return dict(self._send("GET", _group_path(group_id)))
+
+    def rollout_results(self, group_id: str) -> Iterator[dict[str, Any]]:
+        """Each result, with its training rows, as its rollout ends; until all have."""
+        skip = 0
+        while True:
+            page = self._send("GET", f"{_group_path(group_id)}/results", params={"skip": skip, "wait_s": _POLL_S})
+            yield from page["data"]
+            skip += len(page["data"])
+            if page["ended"]:
+                return
+
+    def cancel_rollouts(self, group_id: str, rollout_id: str | None = None) -> dict[str, Any]:
+        """Call a group off, or one rollout of it; the group as it stands then."""
+        return dict(self._send("POST", f"{_group_path(group_id)}/cancel", body={"rollout_id": rollout_id}))
+
+    def continue_rollout(self, group_id: str, rollout_id: str, instruction: str, turn: int) -> dict[str, Any]:
+        """Give a rollout its instruction number `turn`, counted from 0; the rollout as it stands then."""
+        body = {"rollout_id": rollout_id, "instruction": instruction, "turn": turn}
+        return dict(self._send("POST", f"{_group_path(group_id)}/continue", body=body))
+
+    def end_rollout(self, group_id: str, rollout_id: str) -> dict[str, Any]:
+        """Let a rollout that is kept open go on to its grading."""
+        body = {"rollout_id": rollout_id, "end": True}
+        return dict(self._send("POST", f"{_group_path(group_id)}/continue", body=body))
+
     def _give(
         self, form: FeedbackForm, call_id: str | None, value: Any, session: str | None, user: str | None
     ) -> Feedback:
@@ -207,6 +243,10 @@ class Client:
             else:
                 return response, attempt > 1
         raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def _group_path(group_id: str) -> str:
+    return f"rollouts/{quote(group_id, safe='')}"
 
 
 def _item_path(feedback_id: str) -> str:

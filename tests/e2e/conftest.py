@@ -93,8 +93,11 @@ class Cli:
         self.environment = {**os.environ, "OMP_NUM_THREADS": "1"}
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return self._start(*arguments, *self.options)
+
+    def _start(self, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "practicum", *arguments, *self.options],
+            [sys.executable, "-m", "practicum", *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -102,7 +105,11 @@ class Cli:
         )
 
     def run(self, *arguments: str, status: tuple[int, ...] = (0,)) -> str:
-        process = self.start(*arguments)
+        return self.run_plain(*arguments, *self.options, status=status)
+
+    def run_plain(self, *arguments: str, status: tuple[int, ...] = (0,)) -> str:
+        """A verb that talks to a server and takes no home."""
+        process = self._start(*arguments)
         out, err = process.communicate()
         assert process.returncode in status, f"{arguments}: {process.returncode}\n{out}\n{err}"
         return out

@@ -3,6 +3,7 @@
 Pins: `--help` and the gateway's import load no torch; 2 for wrong use, with what would be right; 0 otherwise.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -26,7 +27,7 @@ def test_help_imports_nothing_heavy_and_is_quick(tmp_path: Path) -> None:
     assert MODEL_PACKAGES.isdisjoint(startup.imported(startup.GATEWAY))
     done = run(tmp_path, "--help")
     assert done.returncode == 0 and done.stderr == ""
-    for verb in ("serve", "learn", "report", "release", "keys", "feedback", "config", "demo"):
+    for verb in ("serve", "learn", "report", "release", "keys", "feedback", "config", "model", "demo"):
         assert verb in done.stdout
     # The goal is 0.3 s on a quiet machine; the quickest of a few says what the code takes, the bound allows for load.
     assert min(startup.help_s() for _ in range(3)) < 4 * startup.GOAL_S
@@ -60,6 +61,14 @@ def test_a_report_without_a_run_says_how_to_get_one(tmp_path: Path) -> None:
     done = run(tmp_path, "report", "--home", str(tmp_path / "home"))
     assert done.returncode == 2 and done.stdout == ""
     assert "practicum learn" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_the_model_verb_says_how_the_template_is_read(tmp_path: Path) -> None:
+    done = run(tmp_path, "model", "--set", "model.id=scripted", "--json")
+    assert done.returncode == 0 and done.stderr == ""
+    facts = json.loads(done.stdout)
+    assert facts["family"] == "plain" and facts["calls"] == "hermes" and facts["tool definitions"] == "text"
+    assert "a call: writes a call's arguments anew" in facts["findings"]
 
 
 def test_a_rollback_with_nothing_behind_it_is_wrong_use(tmp_path: Path) -> None:

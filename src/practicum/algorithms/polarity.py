@@ -23,7 +23,10 @@ _DECAY = 0.95
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """A served answer, `answer_ids`, `logprobs`: [T] at `temperature`, and `polarity` in [-1, 1] from people."""
+    """A served answer, `answer_ids`, `logprobs`: [T] at `temperature`, and `polarity` in [-1, 1] from people.
+
+    `imposed`: [T], or empty for none: tokens that the policy did not choose, which weigh nothing.
+    """
 
     row_id: str
     prompt_ids: tuple[int, ...]
@@ -32,6 +35,7 @@ class Verdict:
     temperature: float
     polarity: float
     weight: float = 1.0
+    imposed: tuple[bool, ...] = ()
 
 
 def advantages(polarities: Sequence[float]) -> list[float]:
@@ -64,11 +68,12 @@ class Polarity:
     def _row(self, index: int, total: float) -> Datum:
         verdict, advantage = self._verdicts[index], self._advantages[index]
         length = len(verdict.answer_ids)
+        weight = verdict.weight / total if advantage else 0.0
         return Datum(
             row_id=verdict.row_id,
             prompt_ids=verdict.prompt_ids,
             completion_ids=verdict.answer_ids,
-            weights=(verdict.weight / total if advantage else 0.0,) * length,
+            weights=tuple(0.0 if imposed else weight for imposed in verdict.imposed or (False,) * length),
             advantages=(advantage,) * length,
             logprobs=verdict.logprobs,
             temperature=verdict.temperature,

@@ -19,6 +19,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
+from practicum.capture.stalls import Stalls
 from practicum.errors import StoreError
 from practicum.types.calls import CallStatus, ModelCall
 from practicum.types.tokens import FinishReason, TokenChunk
@@ -54,6 +55,7 @@ class Recorder:
         mode: what a failing store means.
         timeout_s: how long to wait for the disk before the record counts as lost.
         clock: UTC seconds since the epoch.
+        stalls: told when a session's calls wait for us.
     """
 
     def __init__(
@@ -63,36 +65,45 @@ class Recorder:
         *,
         timeout_s: float = 10.0,
         clock: Callable[[], float] = time.time,
+        stalls: Stalls | None = None,
     ) -> None:
         self.mode: Mode = mode
+        self.stalls = stalls or Stalls()
         self._store = store
         self._timeout_s = timeout_s
         self._clock = clock
         self._counts = {"opened": 0, "finished": 0, "unopened": 0, "lost": 0}
         self._last_error: str | None = None
 
-    async def begin(self, call: ModelCall) -> Recording:
-        """Make the open record durable. Raises StoreError in rollout mode."""
-        if await self._put(replace(call, status="open")):
-            self._counts["opened"] += 1
-        else:
-            self._counts["unopened"] += 1
-        return Recording(self, call, self._clock)
+    async def begin(self, call: ModelCall, mode: Mode | None = None) -> Recording:
+        """Make the open record durable. `mode` is this call's own. Raises StoreError in rollout mode."""
+        mode = mode or self.mode
+        self.stalls.arrived(call.session_id, call.call_id)
+        try:
+            if await self._put(replace(call, status="open"), mode):
+                self._counts["opened"] += 1
+            else:
+                self._counts["unopened"] += 1
+        except BaseException as error:
+            self.stalls.ended(call.session_id, call.call_id, failed=isinstance(error, Exception))
+            raise
+        return Recording(self, call, self._clock, mode)
 
     def health(self) -> CaptureHealth:
         """Counters since this process started."""
         return CaptureHealth(mode=self.mode, last_error=self._last_error, **self._counts)
 
-    async def finish(self, call: ModelCall) -> None:
+    async def finish(self, call: ModelCall, mode: Mode | None = None) -> None:
         """Make a final record durable. Raises StoreError in rollout mode."""
+        self.stalls.ended(call.session_id, call.call_id, failed=call.status in ("failed", "interrupted"))
         try:
-            durable = await self._put(call)
+            durable = await self._put(call, mode or self.mode)
         except StoreError:
             self._counts["lost"] += 1
             raise
         self._counts["finished" if durable else "lost"] += 1
 
-    async def _put(self, call: ModelCall) -> bool:
+    async def _put(self, call: ModelCall, mode: Mode) -> bool:
         try:
             async with asyncio.timeout(self._timeout_s):
                 # Shielded: whoever stops waiting, the write is still wanted.
@@ -104,7 +115,7 @@ class Recorder:
             reason = str(error) or f"no answer within {self._timeout_s:g} s"
             self._last_error = reason
             _log.error("the record of call %s (%s) is not durable: %s", call.call_id, call.status, reason)
-            if self.mode == "rollout":
+            if mode == "rollout":
                 raise StoreError(f"The call could not be recorded: {reason}") from error
             return False
 
@@ -118,9 +129,10 @@ def _observe(written: asyncio.Future[None]) -> None:
 class Recording:
     """One call under way. Chunks are added as they are sampled; `complete` or `abandon` ends it, once."""
 
-    def __init__(self, recorder: Recorder, call: ModelCall, clock: Callable[[], float]) -> None:
+    def __init__(self, recorder: Recorder, call: ModelCall, clock: Callable[[], float], mode: Mode) -> None:
         self.call = call
         self._recorder = recorder
+        self._mode = mode
         self._clock = clock
         self._ids: list[int] = []
         self._logprobs: list[float | None] = []
@@ -139,6 +151,8 @@ class Recording:
 
     def add(self, chunk: TokenChunk) -> None:
         """Append freshly sampled tokens."""
+        if not self._ids:
+            self._recorder.stalls.answered(self.call.session_id, self.call.call_id)
         self._ids.extend(chunk.ids)
         self._logprobs.extend(chunk.logprobs)
         self._sampled_logprobs.extend(chunk.sampled_logprobs)
@@ -171,5 +185,5 @@ class Recording:
             history_hash=history_hash,
             error=error,
         )
-        await self._recorder.finish(self.call)
+        await self._recorder.finish(self.call, self._mode)
         return self.call

@@ -1,4 +1,4 @@
-"""`practicum keys | feedback | config`: who may come in, what they said, what is set."""
+"""`practicum keys | feedback | config | model`: who may come in, what they said, what is set, how the model talks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ config = typer.Typer(help="The resolved configuration.", no_args_is_help=True)
 @keys.command("create")
 def create(
     principal: Annotated[str, typer.Argument(help="Whose key it is: a person or an application.")],
-    scope: Annotated[list[str] | None, typer.Option(help="sample, feedback, admin; repeatable.")] = None,
+    scope: Annotated[list[str] | None, typer.Option(help="sample, feedback, rollout, admin; repeatable.")] = None,
     config: ConfigOption = None,
     home: HomeOption = None,
 ) -> None:
@@ -101,3 +101,32 @@ def show(
         return
     for key, value in values.items():
         print(f"{key} = {value}" + (f"    ({places[key]})" if origin else ""))
+
+
+def model(
+    config: ConfigOption = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+    sets: SetOption = None,
+) -> None:
+    """How the model's template is read: its family, its calls and reasoning, and what keeps no prefix."""
+    from practicum.cli import wiring
+    from practicum.renderers import prefix_findings
+
+    renderer = wiring.renderer(wiring.settings(config, wiring.overrides(sets, home)))
+    through = {True: "template", False: "text"}
+    facts: dict[str, str | list[str]] = {
+        "family": renderer.family.name,
+        "calls": renderer.markup.kind,
+        "reasoning": renderer.reasoning,
+        "tool definitions": through[renderer.native_tools],
+        "calls and results": through[renderer.native_calls],
+        "ends": [renderer.tokenizer.decode([token]) for token in renderer.stop_ids],
+        "findings": [finding.meaning for finding in prefix_findings(renderer)],
+    }
+    if as_json:
+        print(json.dumps(facts, ensure_ascii=False))
+        return
+    for name, fact in facts.items():
+        lines = fact if isinstance(fact, list) else [fact]
+        print(f"{name:<18} " + ("\n" + " " * 19).join(lines or ["none"]))

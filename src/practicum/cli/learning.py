@@ -68,20 +68,34 @@ def report(
     config: ConfigOption = None,
     home: HomeOption = None,
     html: Annotated[Path | None, typer.Option(help="Also write one self-contained page here.")] = None,
+    harness: Annotated[
+        bool, typer.Option("--harness", help="What became of each harness's calls instead: episodes, rows, forks.")
+    ] = False,
+    recompute: Annotated[
+        bool, typer.Option("--recompute", help="With --harness: ask the engine for the logprobs again.")
+    ] = False,
+    newest: Annotated[int, typer.Option(min=1, help="With --harness: look at so many of the newest calls.")] = 20_000,
     as_json: JsonOption = False,
 ) -> None:
     """What was asked for, what changed, and why it was released or refused."""
     from practicum.cli import wiring
-    from practicum.dashboard import build, render_json, show, write_html
+    from practicum.dashboard import build, harnesses_json, render_json, show, show_harnesses, write_html
 
     resolved = wiring.settings(config, wiring.overrides(None, home))
-    with wiring.opened(resolved) as (store, registry):
-        found = build(store, registry, run)
+    if harness:
+        found = wiring.harness_summaries(resolved, newest=newest, recompute=recompute)
         if as_json:
-            print(render_json(found))
+            print(harnesses_json(found))
         else:
-            show(found)
-        page = write_html(found, html or resolved.runs_dir / found.run_id / "report.html")
+            show_harnesses(found)
+        return
+    with wiring.opened(resolved) as (store, registry):
+        told = build(store, registry, run)
+        if as_json:
+            print(render_json(told))
+        else:
+            show(told)
+        page = write_html(told, html or resolved.runs_dir / told.run_id / "report.html")
         print(f"Page: {page}", file=sys.stderr)
 
 

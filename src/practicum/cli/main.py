@@ -11,7 +11,7 @@ import sys
 import typer
 
 from practicum import __version__
-from practicum.cli import admin, learning, serving
+from practicum.cli import admin, interning, learning, rollouts, serving
 from practicum.errors import PracticumError, UsageError
 
 app = typer.Typer(
@@ -24,9 +24,12 @@ app = typer.Typer(
 )
 app.command("serve")(serving.serve)
 app.command("learn")(learning.learn)
+app.command("intern")(interning.intern)
 app.command("report")(learning.report)
 app.command("demo")(learning.demo)
 app.add_typer(learning.release, name="release")
+app.command("model")(admin.model)
+app.add_typer(rollouts.rollout, name="rollout")
 app.add_typer(admin.keys, name="keys")
 app.add_typer(admin.feedback, name="feedback")
 app.add_typer(admin.config, name="config")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +13,8 @@ import typer
 from practicum.cli.wiring import ConfigOption, HomeOption, SetOption
 
 if TYPE_CHECKING:
+    from practicum.cli.rollout_host import RolloutHost
+    from practicum.config import Config
     from practicum.store import Store
 
 
@@ -26,31 +30,40 @@ def serve(
         bool, typer.Option("--allow-remote", help="Permit an address other machines can reach.")
     ] = False,
     learn: Annotated[bool, typer.Option("--learn", help="Learn in the background as feedback comes in.")] = False,
+    rollouts: Annotated[bool, typer.Option("--rollouts", help="Run rollouts that are submitted here.")] = False,
     sets: SetOption = None,
 ) -> None:
     """Serve the live policy at an OpenAI-compatible endpoint and record every call."""
     from practicum.cli import wiring
+    from practicum.cli.rollout_host import RolloutHost
     from practicum.feedback import Ledger
     from practicum.feedback.routes import router
     from practicum.gateway import authenticate, create_app
     from practicum.gateway.server import check_host, run
 
-    chosen = wiring.overrides(sets, home, model__id=model, server__host=host, server__port=port)
+    chosen = wiring.overrides(
+        sets, home, model__id=model, server__host=host, server__port=port, rollouts__enabled=rollouts or None
+    )
     if learn and "model.threads" not in chosen:
         chosen["model.threads"] = "1"  # the other core is the learner's
     resolved = wiring.settings(config, chosen)
     check_host(resolved.server.host, allow_remote=allow_remote)
     with wiring.opened(resolved) as (store, registry):
         _first_key(store)
+        host_of = RolloutHost(resolved, store) if resolved.rollouts.enabled else None
         app = create_app(
             resolved,
             store,
             registry,
             wiring.sampler(resolved),
             wiring.renderer(resolved),
-            routers=[router(Ledger(store, resolved.feedback.max_comment_chars), authenticate)],
+            routers=[
+                router(Ledger(store, resolved.feedback.max_comment_chars), authenticate),
+                *([host_of.router(authenticate)] if host_of else []),
+            ],
+            stalls=host_of.stalls if host_of else None,
         )
-        watch = []
+        watch: list[Callable[[], Awaitable[None]]] = [host_of.run] if host_of else []
         if learn:
             from practicum.live.background import Watcher
 
@@ -60,8 +73,14 @@ def serve(
             resolved.server,
             allow_remote=allow_remote,
             background=watch,
-            started=lambda bound: _announce(resolved.server.host, bound, resolved.model.id),
+            started=partial(_started, resolved, host_of),
         )
+
+
+def _started(config: Config, host_of: RolloutHost | None, port: int) -> None:
+    if host_of is not None:
+        host_of.listening(port)
+    _announce(config.server.host, port, config.model.id)
 
 
 def _first_key(store: Store) -> None:

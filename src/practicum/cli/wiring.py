@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
+    from practicum.capture.stalls import Stalls
     from practicum.config import Config
+    from practicum.episodes.summary import HarnessSummary
     from practicum.evals.graders import Grader
+    from practicum.harnesses.service import RolloutService
     from practicum.live.workbench import Workbench
     from practicum.policies import Registry
     from practicum.renderers import Renderer
@@ -82,7 +86,7 @@ def renderer(config: Config) -> Renderer:
     if is_scripted(config.model.id):
         return Renderer(ByteTokenizer())
     folder = model_folder(config)
-    return Renderer.from_folder(folder, HubTokenizer.from_folder(folder))
+    return Renderer.from_folder(folder, HubTokenizer.from_folder(folder), family=config.model.parser)
 
 
 def sampler(config: Config) -> Sampler:
@@ -90,11 +94,13 @@ def sampler(config: Config) -> Sampler:
     if is_scripted(config.model.id):
         from practicum.engines.scripted import ScriptedSampler
 
-        return ScriptedSampler.from_spec(config.model.id)
+        length = config.model.context_length
+        return ScriptedSampler.from_spec(config.model.id, **({"context_length": length} if length else {}))
     folder = model_folder(config)
     from practicum.engines.embedded import models
     from practicum.engines.embedded.sampler import EmbeddedSampler
     from practicum.engines.embedded.settings import SamplerSettings
+    from practicum.renderers import HubTokenizer
 
     model, _ = models.load(folder)
     settings = SamplerSettings(
@@ -102,7 +108,26 @@ def sampler(config: Config) -> Sampler:
         max_slots=config.model.max_batch,
         context_length=config.model.context_length,
     )
-    return EmbeddedSampler(model, settings=settings)
+    return EmbeddedSampler(model, settings=settings, tokenizer=HubTokenizer.from_folder(folder))
+
+
+def harness_summaries(config: Config, *, newest: int, recompute: bool) -> list[HarnessSummary]:
+    """What became of the newest calls, by harness; with `recompute`, the engine scores their tokens again."""
+    import asyncio
+
+    from practicum.episodes.summary import LogprobGap, recomputed_gaps, summarise, versions_of
+
+    with opened(config) as (store, registry):
+        calls = store.calls(limit=newest, newest_first=True)[::-1]
+
+        async def gaps() -> dict[str, LogprobGap]:
+            engine = sampler(config)
+            for version in versions_of(calls):
+                policy = registry.verify(version)
+                await engine.load(version, Path(policy.adapter_path) if policy.adapter_path else None, policy.digest)
+            return await recomputed_gaps(calls, engine)
+
+        return summarise(calls, asyncio.run(gaps()) if recompute else None)
 
 
 def workbench(config: Config) -> Workbench:
@@ -115,6 +140,13 @@ def workbench(config: Config) -> Workbench:
     from practicum.engines.embedded.workbench import EmbeddedWorkbench
 
     return EmbeddedWorkbench(folder, config.model, config.learn)
+
+
+def rollout_service(config: Config, store: Store, stalls: Stalls) -> partial[RolloutService]:
+    """Makes the rollout service, once the gateway's address is known."""
+    from practicum.cli import rollout_host
+
+    return partial(rollout_host.rollout_service, config, store, stalls)
 
 
 def graders(config: Config) -> Mapping[str, Grader]:

@@ -3,9 +3,16 @@
 Torch-free and quick to import. Unknown keys are errors, wherever they come from.
 """
 
-from practicum.config.learning import CurationConfig, EvalsConfig, GateConfig, LearnConfig
+from practicum.config.learning import CurationConfig, EvalsConfig, GateConfig, InternConfig, LearnConfig
 from practicum.config.loading import Config, flatten, known_keys, load_config, origins
-from practicum.config.serving import FeedbackConfig, GatewayConfig, ModelConfig, ServerConfig, default_cache_dir
+from practicum.config.serving import (
+    FeedbackConfig,
+    GatewayConfig,
+    ModelConfig,
+    RolloutsConfig,
+    ServerConfig,
+    default_cache_dir,
+)
 
 __all__ = [
     "Config",
@@ -14,8 +21,10 @@ __all__ = [
     "FeedbackConfig",
     "GateConfig",
     "GatewayConfig",
+    "InternConfig",
     "LearnConfig",
     "ModelConfig",
+    "RolloutsConfig",
     "ServerConfig",
     "default_cache_dir",
     "flatten",

@@ -72,6 +72,23 @@ class LearnConfig(Section):
     every_feedback: int = Field(default=50, ge=1)
 
 
+class InternConfig(Section):
+    """GRPO on rollouts of a black-box harness. `tasks` is a Python file with lists TRAIN and HELDOUT of tasks.
+
+    Each of `steps` steps runs `samples` rollouts of each of `groups` tasks. `eval_every` steps, the held-out tasks are
+    run once beside them (0: never). `max_idle_steps` steps in a row without a signal end the run.
+    """
+
+    tasks: Path | None = None
+    steps: int = Field(default=24, ge=1)
+    groups: int = Field(default=4, ge=1)
+    samples: int = Field(default=8, ge=2)
+    learning_rate: float = Field(default=5e-4, gt=0.0)
+    eval_every: int = Field(default=0, ge=0)
+    heldout_samples: int = Field(default=1, ge=1)
+    max_idle_steps: int = Field(default=6, ge=1)
+
+
 class EvalsConfig(Section):
     """How policies are compared. `graders` is a Python file with a table GRADERS of checks on an answer."""
 

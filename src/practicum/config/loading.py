@@ -20,9 +20,9 @@ from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
-from practicum.config.learning import CurationConfig, EvalsConfig, GateConfig, LearnConfig
+from practicum.config.learning import CurationConfig, EvalsConfig, GateConfig, InternConfig, LearnConfig
 from practicum.config.section import Section
-from practicum.config.serving import FeedbackConfig, GatewayConfig, ModelConfig, ServerConfig
+from practicum.config.serving import FeedbackConfig, GatewayConfig, ModelConfig, RolloutsConfig, ServerConfig
 from practicum.errors import ConfigError
 
 DEFAULT_FILE = "practicum.toml"
@@ -39,7 +39,9 @@ class Config(Section):
     model: ModelConfig = Field(default_factory=ModelConfig)
     gateway: GatewayConfig = Field(default_factory=GatewayConfig)
     feedback: FeedbackConfig = Field(default_factory=FeedbackConfig)
+    rollouts: RolloutsConfig = Field(default_factory=RolloutsConfig)
     learn: LearnConfig = Field(default_factory=LearnConfig)
+    intern: InternConfig = Field(default_factory=InternConfig)
     gate: GateConfig = Field(default_factory=GateConfig)
     evals: EvalsConfig = Field(default_factory=EvalsConfig)
     curation: CurationConfig = Field(default_factory=CurationConfig)

@@ -18,6 +18,7 @@ class WireBlock(Wire):
     type: str
     text: str | None = None
     thinking: str | None = None
+    signature: Any = None
     id: str = ""
     name: str = ""
     input: dict[str, Any] | None = None
@@ -46,6 +47,7 @@ class WireToolChoice(Wire):
     """Whether and what to call."""
 
     type: str
+    name: str | None = None
     disable_parallel_tool_use: bool | None = None
 
 
@@ -59,6 +61,8 @@ class WireRequest(Wire):
     tool_choice: WireToolChoice | None = None
     max_tokens: Annotated[Whole | None, Field(ge=1)] = None
     stop_sequences: list[str] | None = None
+    thinking: Any = None
+    output_config: Any = None
     temperature: Annotated[float | None, Field(ge=0, le=1)] = None
     top_p: Annotated[float | None, Field(gt=0, le=1)] = None
     top_k: Annotated[Whole | None, Field(ge=0, lt=2**31)] = None

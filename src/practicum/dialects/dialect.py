@@ -29,10 +29,14 @@ class AnswerFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How an answer ended; `stop` is the stop string that ended it, if one did."""
+    """How an answer ended; `stop` is the stop string that ended it, if one did.
+
+    `reasoning_tokens` are those of `completion_tokens` that were sampled up to the last character of the reasoning.
+    """
 
     reason: FinishReason
     completion_tokens: int
+    reasoning_tokens: int = 0
     stop: str | None = None
 
 
@@ -56,7 +60,7 @@ class Answer(Protocol):
         """A piece of text."""
 
     def thought(self, text: str, tokens: Sequence[TokenText]) -> bytes:
-        """A piece of reasoning."""
+        """A piece of reasoning; empty where the caller is not shown any."""
 
     def tool_call(self, call: ToolCall, tokens: Sequence[TokenText]) -> bytes:
         """A whole call."""

@@ -3,25 +3,40 @@
 The URL says which model, and whether to stream; with `alt=sse` a stream is events, otherwise one JSON array that grows.
 A field that is unknown is accepted and stays on record. One that changes what the answer means and that we cannot
 honour is refused by name. Tools that Google itself would run are left out of the prompt.
+
+Thoughts are parts of their own where `includeThoughts` asks for them. With or without, the first part behind them that
+a harness keeps (the first call, or the last text) has a `thoughtSignature` that carries the reasoning: it comes back
+from harnesses that drop the thoughts themselves.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pydantic.alias_generators import to_camel
 
+from practicum.dialects import demands
 from practicum.dialects import wire as shared
 from practicum.dialects.dialect import AnswerFacts, Ending
-from practicum.dialects.gemini_wire import WireContent, WireFunction, WireFunctionResponse, WirePart, WireRequest
+from practicum.dialects.gemini_schema import json_schema
+from practicum.dialects.gemini_wire import (
+    WireContent,
+    WireFunction,
+    WireFunctionResponse,
+    WirePart,
+    WireRequest,
+    WireThinking,
+)
+from practicum.dialects.reasoning import seal, switches, unseal
 from practicum.dialects.request import ChatRequest
 from practicum.dialects.strict_json import parse_object
 from practicum.dialects.wire import absent, off, one, zero
 from practicum.errors import ContextOverflow, NotFound, PracticumError, RequestError
 from practicum.types.messages import Message, ToolCall, ToolSpec
-from practicum.types.tokens import FinishReason, SamplingParams, TokenText
+from practicum.types.tokens import Constraint, FinishReason, SamplingParams, TokenText
 
 NAME = "gemini"
 ID_PREFIX = ""
@@ -38,12 +53,12 @@ _STATUSES = {
     503: "UNAVAILABLE",
 }
 
+_CALLING = "toolConfig.functionCallingConfig"
+_ANY_JSON = {"anyOf": [{"type": "object"}, {"type": "array"}]}
+_WRAPPINGS = frozenset({"output", "result", "return_value"})
 _REFUSED: shared.Refusals = {"cachedContent": (absent, "nothing is kept between requests; send the whole contents.")}
 _REFUSED_GENERATION: shared.Refusals = {
     "candidateCount": (one, shared.ONE_ANSWER),
-    "responseMimeType": (lambda value: value in (None, "", "text/plain"), shared.NO_FORMAT),
-    "responseSchema": (absent, shared.NO_FORMAT),
-    "responseJsonSchema": (absent, shared.NO_FORMAT),
     "responseModalities": (lambda value: value in (None, [], ["TEXT"], ["text"], ["Text"]), shared.TEXT_ONLY),
     "speechConfig": (absent, shared.TEXT_ONLY),
     "imageConfig": (absent, shared.TEXT_ONLY),
@@ -76,22 +91,23 @@ def _request(body: dict[str, Any], model: str, *, stream: bool = False, stream_a
     wire = shared.validated(WireRequest, body)
     shared.refuse(_camel(body), _REFUSED)
     generation = wire.generation_config
-    if generation is not None:
-        shared.refuse(
-            _camel(body.get("generationConfig") or body.get("generation_config") or {}),
-            _REFUSED_GENERATION,
-            "generationConfig.",
-        )
+    asked = _camel(body.get("generationConfig") or body.get("generation_config") or {})
+    shared.refuse(asked, _REFUSED_GENERATION, "generationConfig.")
+    tools = _tools(wire)
     contents = shared.joined(_messages(wire.contents))
+    thinking = (generation and generation.thinking_config) or WireThinking()
+    level = thinking.thinking_level
     return ChatRequest(
         model=model,
         messages=(*_system(wire.system_instruction), *contents),
-        tools=_tools(wire),
-        params=_params(wire),
+        tools=tools,
+        params=replace(_params(wire), constraint=_format(asked)),
         max_tokens=generation.max_output_tokens if generation else None,
         stream=stream,
         stream_array=stream_array,
-        parse_tools=_may_call(wire),
+        **demands.chosen(_choice(wire), tools, _CALLING),
+        options=switches(effort=level.lower() if isinstance(level, str) else None, budget=thinking.thinking_budget),
+        reasoning_shown="text" if thinking.include_thoughts is True else "sealed",
         body=body,
     )
 
@@ -109,17 +125,34 @@ def _params(wire: WireRequest) -> SamplingParams:
     )
 
 
-def _may_call(wire: WireRequest) -> bool:
-    """Whether calls are allowed. Raises RequestError where one is forced."""
+def _format(asked: Mapping[str, Any]) -> Constraint | None:
+    """What the answer must be. Keywords of a schema that cannot be enforced are left out, as Google does."""
+    kind = asked.get("responseMimeType")
+    schemas = [(name, asked[name]) for name in ("responseSchema", "responseJsonSchema") if asked.get(name) is not None]
+    where = f"generationConfig.{schemas[0][0] if schemas else 'responseMimeType'}"
+    if len(schemas) > 1:
+        raise RequestError("Two schemas are given for one answer.", param=where)
+    schema = json_schema(schemas[0][1]) if schemas else _ANY_JSON
+    if kind == "application/json":
+        return demands.schema_constraint(schema, where, strict=False)
+    if kind == "text/x.enum" and schemas and isinstance(schema, dict):
+        values = schema.get("enum")
+        return demands.choice_constraint(values if isinstance(values, list) else (), f"{where}.enum")
+    if kind not in (None, "", "text/plain") or schemas:
+        raise shared.unsupported(
+            "generationConfig.responseMimeType", "a schema goes with `application/json` or, for an enum, `text/x.enum`."
+        )
+    return None
+
+
+def _choice(wire: WireRequest) -> demands.Choice:
     calling = wire.tool_config.function_calling_config if wire.tool_config else None
     if calling is None:
-        return True
-    where = "toolConfig.functionCallingConfig"
-    if calling.mode not in (None, "", "MODE_UNSPECIFIED", "AUTO", "VALIDATED", "NONE"):
-        raise shared.unsupported(f"{where}.mode", "the engine cannot force a call; only AUTO and NONE are offered.")
-    if calling.allowed_function_names and calling.mode != "NONE":
-        raise shared.unsupported(f"{where}.allowedFunctionNames", "offer only the functions that may be called.")
-    return calling.mode != "NONE"
+        return demands.Choice()
+    if calling.mode not in (None, "", "MODE_UNSPECIFIED", "AUTO", "VALIDATED", "ANY", "NONE"):
+        raise shared.unsupported(f"{_CALLING}.mode", "the modes are AUTO, VALIDATED, ANY and NONE.")
+    names = tuple(calling.allowed_function_names or ()) or None
+    return demands.Choice(names=() if calling.mode == "NONE" else names, must=calling.mode == "ANY")
 
 
 def _system(content: WireContent | None) -> tuple[Message, ...]:
@@ -158,9 +191,11 @@ def _turn(parts: Sequence[WirePart], where: str) -> Iterator[Message]:
 
 
 def _given_text(given: WireFunctionResponse) -> str:
-    """A result as text. Google wants an object and says `output`; its SDK says `result`: such a wrapping is undone."""
+    """A result as text. Google wants an object and says `output`, its SDK `result`, Pydantic AI `return_value`: such a
+    wrapping is undone.
+    """
     response = given.response or {}
-    only = next(iter(response.values())) if len(response) == 1 and response.keys() <= {"output", "result"} else None
+    only = next(iter(response.values())) if len(response) == 1 and response.keys() <= _WRAPPINGS else None
     return only if isinstance(only, str) else json.dumps(response, ensure_ascii=False)
 
 
@@ -174,7 +209,8 @@ def _answer(parts: Sequence[WirePart], where: str) -> Message:
             calls.append(ToolCall(id=call.id or "", name=call.name, arguments=shared.arguments_text(call.args)))
         else:
             (thoughts if part.thought else texts).append(_part_text(part, f"{where}.{index}"))
-    return Message(role="assistant", content="".join(texts), tool_calls=tuple(calls), reasoning="".join(thoughts))
+    reasoning = "".join(thoughts) or "".join(unseal(part.thought_signature) for part in parts)
+    return Message(role="assistant", content="".join(texts), tool_calls=tuple(calls), reasoning=reasoning)
 
 
 def _part_text(part: WirePart, where: str) -> str:
@@ -195,21 +231,8 @@ def _tools(wire: WireRequest) -> tuple[ToolSpec, ...]:
 
 
 def _schema(function: WireFunction) -> Any:
-    if function.parameters_json_schema is not None:
-        return function.parameters_json_schema
-    return _lower_types(function.parameters)
-
-
-def _lower_types(schema: Any) -> Any:
-    """Google's schema names types in capitals; those of JSON schema are small."""
-    if isinstance(schema, list):
-        return [_lower_types(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    return {
-        key: value.lower() if key == "type" and isinstance(value, str) else _lower_types(value)
-        for key, value in schema.items()
-    }
+    given = function.parameters_json_schema
+    return json_schema(function.parameters if given is None else given)
 
 
 def _camel(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -222,15 +245,21 @@ class AnswerBuilder:
     def __init__(self, facts: AnswerFacts) -> None:
         self._facts = facts
         self._array = facts.request.stream_array
+        self._shown = facts.request.reasoning_shown == "text"
         self._begun = False
+        self._unsealed = ""
         # In events an empty line, in an array white space: Google's clients know no comments.
         self.ping = b"\n"
         self.stream_type = "application/json" if self._array else "text/event-stream; charset=utf-8"
 
     def body(self, message: Message, end: Ending, tokens: Sequence[TokenText]) -> bytes:
         """The whole answer."""
-        parts = [{"text": message.content}] if message.content or not message.tool_calls else []
-        return shared.dump(self._response([*parts, *map(_call_part, message.tool_calls)], end))
+        parts = [_thought_part(message.reasoning)] if message.reasoning and self._shown else []
+        self._unsealed = message.reasoning
+        calls = [self._signed(_call_part(call)) for call in message.tool_calls]
+        if message.content or not calls:
+            parts.append(self._signed({"text": message.content}))
+        return shared.dump(self._response([*parts, *calls], end))
 
     def start(self) -> bytes:
         """Where the array begins."""
@@ -241,20 +270,26 @@ class AnswerBuilder:
         return self._chunk(self._response([{"text": text}]))
 
     def thought(self, text: str, tokens: Sequence[TokenText]) -> bytes:
-        """Reasoning stays on record only."""
-        return b""
+        """A piece of reasoning, where the caller asked for it; sealed it comes with a later part."""
+        self._unsealed += text
+        return self._chunk(self._response([_thought_part(text)])) if self._shown else b""
 
     def tool_call(self, call: ToolCall, tokens: Sequence[TokenText]) -> bytes:
         """A completed call."""
-        return self._chunk(self._response([_call_part(call)]))
+        return self._chunk(self._response([self._signed(_call_part(call))]))
 
     def finish(self, message: Message, end: Ending, tokens: Sequence[TokenText]) -> bytes:
         """The response with the finish reason and the usage; the SDKs want a part in it."""
-        return self._chunk(self._response([{"text": ""}], end)) + (b"]" if self._array else b"")
+        return self._chunk(self._response([self._signed({"text": ""})], end)) + (b"]" if self._array else b"")
 
     def error(self, error: PracticumError) -> bytes:
         """An error inside a stream that has begun; nothing follows it."""
         return self._chunk(error_body(error)) + (b"]" if self._array else b"")
+
+    def _signed(self, part: dict[str, Any]) -> dict[str, Any]:
+        """The part with the signature of the reasoning before it, where there was any."""
+        thought, self._unsealed = self._unsealed, ""
+        return {**part, "thoughtSignature": seal(self._facts.call_id, thought)} if thought else part
 
     def _chunk(self, response: dict[str, Any]) -> bytes:
         if not self._array:
@@ -263,13 +298,14 @@ class AnswerBuilder:
         return comma + shared.dump(response)
 
     def _response(self, parts: list[dict[str, Any]], end: Ending | None = None) -> dict[str, Any]:
-        sampled = end.completion_tokens if end else 0
         candidate: dict[str, Any] = {"content": {"role": "model", "parts": parts}, "index": 0}
         if end is not None:
             candidate["finishReason"] = _FINISH[end.reason]
         usage = {"promptTokenCount": self._facts.prompt_tokens}
         if end is not None:
-            usage |= {"candidatesTokenCount": sampled, "totalTokenCount": self._facts.prompt_tokens + sampled}
+            thought, sampled = end.reasoning_tokens, end.completion_tokens
+            usage |= {"candidatesTokenCount": sampled - thought, "totalTokenCount": self._facts.prompt_tokens + sampled}
+            usage |= {"thoughtsTokenCount": thought} if thought else {}
         return {
             "candidates": [candidate],
             "usageMetadata": usage,
@@ -310,6 +346,10 @@ def model_object(name: str, created: int) -> dict[str, Any]:
 def model_list(objects: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The list of models."""
     return {"models": list(objects)}
+
+
+def _thought_part(text: str) -> dict[str, Any]:
+    return {"text": text, "thought": True}
 
 
 def _call_part(call: ToolCall) -> dict[str, Any]:

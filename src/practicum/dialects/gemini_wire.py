@@ -39,6 +39,7 @@ class WirePart(_Google):
 
     text: str | None = None
     thought: bool | None = None
+    thought_signature: Any = None
     function_call: WireFunctionCall | None = None
     function_response: WireFunctionResponse | None = None
 
@@ -78,6 +79,14 @@ class WireToolConfig(_Google):
     function_calling_config: WireCallingConfig | None = None
 
 
+class WireThinking(_Google):
+    """Whether and how much to reason."""
+
+    include_thoughts: Any = None
+    thinking_budget: Any = None
+    thinking_level: Any = None
+
+
 class WireGeneration(_Google):
     """How to sample."""
 
@@ -87,6 +96,7 @@ class WireGeneration(_Google):
     top_k: Annotated[Whole | None, Field(ge=0, lt=2**31)] = None
     stop_sequences: list[str] | None = None
     seed: Annotated[Whole | None, Field(ge=-(2**63), lt=2**63)] = None
+    thinking_config: WireThinking | None = None
 
 
 class WireRequest(_Google):

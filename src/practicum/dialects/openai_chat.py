@@ -3,6 +3,9 @@
 A field that is unknown is accepted and stays on record. A field that changes what the answer means and that we cannot
 honour is refused by name. The table of those is `_REFUSED`.
 
+Reasoning leaves and comes back as `reasoning_content`, the name that harnesses echo; one that they spell `reasoning` is
+read too, but only one is sent, so that no client adds both.
+
 Invariant: `usage.completion_tokens` is the number of recorded ids. It must not know tokens' texts, sessions or keys.
 """
 
@@ -12,12 +15,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from practicum.dialects import demands
 from practicum.dialects import wire as shared
 from practicum.dialects.dialect import AnswerFacts, Ending
 from practicum.dialects.openai_chat_wire import WireMessage, WirePart, WireRequest
+from practicum.dialects.reasoning import switches
 from practicum.dialects.request import ChatRequest
 from practicum.dialects.strict_json import parse_object
-from practicum.dialects.wire import NO_FORMAT, OWN_DISTRIBUTION, TEXT_ONLY, absent, empty, one, sse, zero
+from practicum.dialects.wire import OWN_DISTRIBUTION, TEXT_ONLY, absent, empty, one, sse, zero
 from practicum.errors import PracticumError, RequestError
 from practicum.types.messages import Message, Role, ToolCall
 from practicum.types.tokens import FinishReason, SamplingParams, TokenText
@@ -50,21 +55,9 @@ _REFUSED: shared.Refusals = {
     "top_logprobs": (zero, "only the sampled token's own logprob is given."),
     "modalities": (lambda value: value is None or value == ["text"], TEXT_ONLY),
     "audio": (absent, TEXT_ONLY),
-    "response_format": (
-        lambda value: value is None or (isinstance(value, dict) and value.get("type") == "text"),
-        NO_FORMAT,
-    ),
-    "guided_json": (absent, NO_FORMAT),
-    "guided_regex": (absent, NO_FORMAT),
-    "guided_choice": (absent, NO_FORMAT),
-    "guided_grammar": (absent, NO_FORMAT),
     "web_search_options": (absent, "the model has no web search."),
     "functions": (empty, "the older form is not offered; use `tools`."),
     "function_call": (absent, "the older form is not offered; use `tool_choice`."),
-    "tool_choice": (
-        lambda value: value in (None, "auto", "none"),
-        "the engine cannot force a call; only `auto` and `none` are offered.",
-    ),
 }
 
 
@@ -77,32 +70,46 @@ def from_body(body: dict[str, Any]) -> ChatRequest:
     """The request in a body that was parsed before, from the wire or from a record. Raises RequestError."""
     wire = shared.validated(WireRequest, body)
     shared.refuse(body, _REFUSED)
+    tools = shared.unique(
+        [shared.tool_spec(t.function.name, t.function.description, t.function.parameters) for t in wire.tools or []],
+        "tools.{}.function.name",
+    )
+    choice = demands.openai_choice(wire.tool_choice)
     limit = wire.max_completion_tokens if wire.max_completion_tokens is not None else wire.max_tokens
     return ChatRequest(
         model=wire.model,
         messages=tuple(_message(message, f"messages.{index}") for index, message in enumerate(wire.messages)),
-        tools=shared.unique(
-            [
-                shared.tool_spec(t.function.name, t.function.description, t.function.parameters)
-                for t in wire.tools or []
-            ],
-            "tools.{}.function.name",
-        ),
+        tools=tools,
         params=SamplingParams(
             temperature=1.0 if wire.temperature is None else float(wire.temperature),
             top_p=1.0 if wire.top_p is None else float(wire.top_p),
             top_k=max(wire.top_k or 0, 0),
             stop=shared.stop_strings([wire.stop] if isinstance(wire.stop, str) else wire.stop or [], "stop"),
             seed=wire.seed,
+            constraint=demands.only(
+                [demands.openai_format(body.get("response_format"), "response_format"), demands.guided(body)]
+            ),
         ),
         max_tokens=limit,
         stream=bool(wire.stream),
         include_usage=bool(wire.stream_options and wire.stream_options.include_usage),
         logprobs=bool(wire.logprobs),
-        parse_tools=wire.tool_choice != "none",
-        parallel_tools=wire.parallel_tool_calls is not False,
+        **demands.chosen(choice, tools, "tool_choice", several=wire.parallel_tool_calls),
+        options=_options(wire),
         body=body,
     )
+
+
+def _options(wire: WireRequest) -> dict[str, Any]:
+    """Variables for the template: what the request says about reasoning in the usual ways, the most direct last."""
+    extra = wire.model_extra or {}
+    kind = extra["thinking"].get("type") if isinstance(extra.get("thinking"), dict) else None
+    nested = extra["reasoning"] if isinstance(extra.get("reasoning"), dict) else {}
+    on = {"enabled": True, "disabled": False}.get(kind) if isinstance(kind, str) else None
+    for said in (nested.get("enabled"), wire.enable_thinking):
+        on = said if isinstance(said, bool) else on
+    effort = wire.reasoning_effort or nested.get("effort")
+    return {**switches(on=on, effort=effort, budget=nested.get("max_tokens")), **(wire.chat_template_kwargs or {})}
 
 
 def _message(wire: WireMessage, where: str) -> Message:
@@ -122,7 +129,7 @@ def _message(wire: WireMessage, where: str) -> Message:
         ),
         tool_call_id=wire.tool_call_id,
         name=wire.name,
-        reasoning=wire.reasoning_content or "",
+        reasoning=wire.reasoning_content or (wire.reasoning if isinstance(wire.reasoning, str) else ""),
     )
 
 
@@ -189,6 +196,8 @@ class AnswerBuilder:
             shown["tool_calls"] = [tool_call_object(call) for call in message.tool_calls]
         else:
             shown["content"] = message.content
+        if message.reasoning:
+            shown["reasoning_content"] = message.reasoning
         choice = {
             "index": 0,
             "message": shown,
@@ -206,8 +215,8 @@ class AnswerBuilder:
         return self._event({"content": text}, logprobs=self._logprobs(tokens))
 
     def thought(self, text: str, tokens: Sequence[TokenText]) -> bytes:
-        """Reasoning stays on record only."""
-        return b""
+        """A piece of reasoning."""
+        return self._event({"reasoning_content": text}, logprobs=self._logprobs(tokens))
 
     def tool_call(self, call: ToolCall, tokens: Sequence[TokenText]) -> bytes:
         """A completed call."""
@@ -237,8 +246,9 @@ class AnswerBuilder:
             return None
         return {"content": [logprob_entry(token) for token in tokens], "refusal": None}
 
-    def _usage(self, end: Ending) -> dict[str, int]:
-        return usage(self._prompt_tokens, end.completion_tokens)
+    def _usage(self, end: Ending) -> dict[str, Any]:
+        details = {"reasoning_tokens": end.reasoning_tokens}
+        return {**usage(self._prompt_tokens, end.completion_tokens), "completion_tokens_details": details}
 
 
 def answer(facts: AnswerFacts) -> AnswerBuilder:

@@ -46,6 +46,7 @@ class WireMessage(Wire):
     tool_call_id: str | None = None
     name: str | None = None
     reasoning_content: str | None = None
+    reasoning: Any = None
     audio: Any = None
 
 
@@ -87,4 +88,7 @@ class WireRequest(Wire):
     seed: Annotated[int | None, Field(ge=-(2**63), lt=2**63)] = None
     stream: bool | None = None
     stream_options: WireStreamOptions | None = None
+    reasoning_effort: Any = None
+    enable_thinking: Any = None
+    chat_template_kwargs: dict[str, Any] | None = None
     logprobs: bool | None = None

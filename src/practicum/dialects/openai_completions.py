@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from practicum.dialects import openai_chat
+from practicum.dialects import demands, openai_chat
 from practicum.dialects import wire as shared
 from practicum.dialects.dialect import AnswerFacts, Ending
 from practicum.dialects.openai_completions_wire import WireRequest
@@ -30,7 +30,6 @@ DEFAULT_MAX_TOKENS = 16  # the API's own
 
 WireFinish = Literal["stop", "length"]
 _WIRE_FINISH: dict[FinishReason, WireFinish] = {"stop": "stop", "length": "length"}
-_NO_FORMAT = "the engine cannot force a format; ask for it in the prompt."
 
 _REFUSED: shared.Refusals = {
     "n": (one, shared.ONE_ANSWER),
@@ -44,14 +43,6 @@ _REFUSED: shared.Refusals = {
     "repetition_penalty": (one, OWN_DISTRIBUTION),
     "min_p": (zero, "only temperature, top_p and top_k are offered."),
     "prompt_logprobs": (absent, "logprobs are given for sampled tokens only."),
-    "response_format": (
-        lambda value: value is None or (isinstance(value, dict) and value.get("type") == "text"),
-        _NO_FORMAT,
-    ),
-    "guided_json": (absent, _NO_FORMAT),
-    "guided_regex": (absent, _NO_FORMAT),
-    "guided_choice": (absent, _NO_FORMAT),
-    "guided_grammar": (absent, _NO_FORMAT),
 }
 
 model_object = openai_chat.model_object
@@ -76,6 +67,9 @@ def from_body(body: dict[str, Any]) -> ChatRequest:
             top_k=max(wire.top_k or 0, 0),
             stop=shared.stop_strings([wire.stop] if isinstance(wire.stop, str) else wire.stop or [], "stop"),
             seed=wire.seed,
+            constraint=demands.only(
+                [demands.openai_format(body.get("response_format"), "response_format"), demands.guided(body)]
+            ),
         ),
         max_tokens=DEFAULT_MAX_TOKENS if wire.max_tokens is None else wire.max_tokens,
         stream=bool(wire.stream),
@@ -135,8 +129,8 @@ class AnswerBuilder:
         return sse({**self._base, "choices": [self._choice(text, tokens)]})
 
     def thought(self, text: str, tokens: Sequence[TokenText]) -> bytes:
-        """Reasoning stays on record only."""
-        return b""
+        """There is none: what a raw prompt gives is text, whatever it holds."""
+        raise ValueError("a raw completion's text is not split")
 
     def tool_call(self, call: ToolCall, tokens: Sequence[TokenText]) -> bytes:
         """There is none: a raw prompt offers no tool."""

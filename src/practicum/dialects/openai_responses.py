@@ -13,11 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from practicum.dialects import openai_chat
+from practicum.dialects import demands, openai_chat
 from practicum.dialects import wire as shared
 from practicum.dialects.dialect import AnswerFacts
 from practicum.dialects.openai_responses_answer import ID_PREFIX, AnswerBuilder
 from practicum.dialects.openai_responses_wire import WireItem, WirePart, WireRequest, WireTool
+from practicum.dialects.reasoning import switches, tagged, unseal
 from practicum.dialects.request import ChatRequest
 from practicum.dialects.strict_json import parse_object
 from practicum.dialects.wire import absent, off, zero
@@ -45,16 +46,6 @@ _REFUSED: shared.Refusals = {
         "logprobs are offered on chat completions only.",
     ),
     "modalities": (lambda value: value is None or value == ["text"], shared.TEXT_ONLY),
-    "tool_choice": (
-        lambda value: value in (None, "auto", "none"),
-        "the engine cannot force a call; only `auto` and `none` are offered.",
-    ),
-}
-_TEXT_FORMAT: shared.Refusals = {
-    "format": (
-        lambda value: value is None or (isinstance(value, dict) and value.get("type") == "text"),
-        shared.NO_FORMAT,
-    )
 }
 
 model_object = openai_chat.model_object
@@ -70,41 +61,58 @@ def from_body(body: dict[str, Any]) -> ChatRequest:
     """The request in a body that was parsed before, from the wire or from a record. Raises RequestError."""
     wire = shared.validated(WireRequest, body)
     shared.refuse(body, _REFUSED)
-    if isinstance(body.get("text"), dict):
-        shared.refuse(body["text"], _TEXT_FORMAT, "text.")
     items = wire.input if isinstance(wire.input, list) else [WireItem(role="user", content=wire.input)]
     system = (Message(role="system", content=wire.instructions),) if wire.instructions else ()
     more_tools = [tool for item in items if item.type == "additional_tools" for tool in item.tools or []]
     messages = shared.joined(_messages(items))
     if not messages:
         raise RequestError("The input holds no message.", param="input")
+    tools = _tools([*(wire.tools or []), *more_tools])
+    choice = demands.openai_choice(wire.tool_choice)
     return ChatRequest(
         model=wire.model,
         messages=(*system, *messages),
-        tools=_tools([*(wire.tools or []), *more_tools]),
+        tools=tools,
         params=SamplingParams(
             temperature=1.0 if wire.temperature is None else float(wire.temperature),
             top_p=1.0 if wire.top_p is None else float(wire.top_p),
+            constraint=demands.openai_format((wire.text or {}).get("format"), "text.format", wrapped=False),
         ),
         max_tokens=wire.max_output_tokens,
         stream=bool(wire.stream),
-        parse_tools=wire.tool_choice != "none",
-        parallel_tools=wire.parallel_tool_calls is not False,
+        **demands.chosen(choice, tools, "tool_choice", several=wire.parallel_tool_calls),
+        options=switches(effort=wire.reasoning.get("effort")) if isinstance(wire.reasoning, dict) else {},
         body=body,
     )
 
 
 def _messages(items: Sequence[WireItem]) -> Iterator[Message]:
-    """The turns. Reasoning belongs to the answer behind it; where none follows, the answer was cut short."""
+    """The turns. Reasoning belongs to the answer behind it; without one it is an answer by itself.
+
+    At the end of the input it is left out: that answer was cut short, and the caller asks for it anew.
+    """
     reasoning = ""
     for index, item in enumerate(items):
         if item.type == "reasoning":
-            where = f"input.{index}"
-            reasoning += _text(item.content, f"{where}.content") or _text(item.summary, f"{where}.summary")
+            reasoning += _reasoning(item, f"input.{index}")
         elif item.type not in _NO_TURNS:
             message = _message(item, f"input.{index}")
-            yield replace(message, reasoning=reasoning) if message.role == "assistant" else message
+            thought = tagged(message.content) if message.role == "assistant" and not message.tool_calls else None
+            if thought is not None:
+                reasoning += thought
+                continue
+            if message.role == "assistant":
+                message = replace(message, reasoning=reasoning)
+            elif reasoning:
+                yield Message(role="assistant", reasoning=reasoning)
+            yield message
             reasoning = ""
+
+
+def _reasoning(item: WireItem, where: str) -> str:
+    """What is visible of it, or else what we sealed."""
+    visible = _text(item.content, f"{where}.content") or _text(item.summary, f"{where}.summary")
+    return visible or unseal(item.encrypted_content)
 
 
 def _message(item: WireItem, where: str) -> Message:

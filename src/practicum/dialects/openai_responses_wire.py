@@ -41,6 +41,7 @@ class WireItem(Wire):
     arguments: str = "{}"
     input: str = ""
     output: str | list[WirePart] | None = None
+    encrypted_content: Any = None
     tools: list[WireTool] | None = None
 
 
@@ -55,5 +56,7 @@ class WireRequest(Wire):
     parallel_tool_calls: bool | None = None
     temperature: Annotated[float | None, Field(ge=0, le=2)] = None
     top_p: Annotated[float | None, Field(gt=0, le=1)] = None
+    text: dict[str, Any] | None = None
+    reasoning: Any = None
     max_output_tokens: Annotated[Whole | None, Field(ge=1)] = None
     stream: bool | None = None

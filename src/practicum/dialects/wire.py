@@ -40,7 +40,6 @@ off: Callable[[Any], bool] = lambda value: value is None or value is False
 
 OWN_DISTRIBUTION = "the engine samples from the policy's own distribution."
 TEXT_ONLY = "the model reads and writes text only."
-NO_FORMAT = "the engine cannot force a format; ask for it in the messages."
 ONE_ANSWER = "one answer a request is given; send the request again for another."
 
 

@@ -4,8 +4,14 @@ It reads the conversation out of the prompt's ids (ChatML over bytes), asks a po
 streams that turn token by token. The policy is deterministic, so each of its tokens has probability 1 and the logprob
 0.0 is true here. Versions differ only in what they are called, and in what a policy function makes of the number.
 
-`scripted` calls one of the request's own tools, then answers in words. `scripted:FILE` plays a list of steps, chosen by
-how many assistant turns the prompt has. It must not import torch.
+`scripted` calls one of the request's own tools, then answers in words. `scripted:write:PATH=TEXT` writes a file with
+them. `scripted:FILE` plays a list of steps, chosen by how many assistant turns the prompt has.
+
+Under a constraint it says what the script says if that is a match; else the script's calls alone; else an example of
+the schema; else a match that ends what it can at once. Where it does not say what the script says, the raw logprobs are
+not known: they are the script's own, and it gives such tokens no probability.
+
+It must not import torch.
 """
 
 from __future__ import annotations
@@ -13,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import shlex
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +27,15 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from practicum.engines.constraints import Constraints, Matcher
 from practicum.errors import ConfigError, EngineError, NotFound
 from practicum.renderers.tokenizer import ByteTokenizer
-from practicum.types.tokens import FinishReason, SampleRequest, TokenChunk
+from practicum.types.tokens import Constraint, FinishReason, SampleRequest, TokenChunk
+
+# What a forced answer goes on with, best first: what ends a string, plain letters (but an exponent would never end),
+# what ends anything else. What was just opened is closed before it holds anything.
+_PREFERRED = tuple(dict.fromkeys([*b'"abcdfghijklmnopqrstuvwxyz}]{[,:0123456789', *range(33, 256), *range(33)]))
+_OPENED = (*b"}]", *_PREFERRED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +53,10 @@ class Turn:
 
     @property
     def after_tool_result(self) -> bool:
-        """Whether the last message is a tool's result."""
-        return bool(self.messages) and self.messages[-1][1].startswith("<tool_response>")
+        """Whether a tool's result has come in since the last answer, whatever the harness added behind it."""
+        said = [index for index, (role, _) in enumerate(self.messages) if role == "assistant"]
+        since = self.messages[said[-1] + 1 :] if said else ()
+        return any(text.startswith("<tool_response>") for _, text in since)
 
 
 class ScriptedCall(BaseModel):
@@ -66,6 +81,8 @@ class Step(BaseModel):
 
 
 Policy = Callable[[Turn], Step]
+# How mini-swe-agent and those like it have a task ended: by a command, named in the prompt.
+_SUBMIT = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 
 
 class ScriptedSampler:
@@ -84,16 +101,26 @@ class ScriptedSampler:
         self._policy = policy or use_own_tools
         self._context_length = context_length
         self._delay_s = per_token_delay_s
+        self._constraints = Constraints(self.tokenizer, self.tokenizer.vocab_size)
         self._versions: dict[int, str] = {0: ""}
         self.running = 0
 
     @classmethod
     def from_spec(cls, spec: str, **options: Any) -> ScriptedSampler:
-        """`scripted`, or `scripted:FILE` with a JSON list of steps. Raises ConfigError naming the step at fault."""
-        kind, _, file = spec.partition(":")
+        """`scripted`, `scripted:write:PATH=TEXT`, or `scripted:FILE` with a JSON list of steps.
+
+        Raises ConfigError naming what is wrong, the step of a file included.
+        """
+        kind, _, rest = spec.partition(":")
         if kind != "scripted":
             raise ConfigError(f"{spec!r} names no script.", hint="Use `scripted` or `scripted:FILE`.")
-        return cls(play(read_script(Path(file))) if file else None, **options)
+        verb, found, task = rest.partition(":")
+        if found and verb == "write":
+            path, found, text = task.partition("=")
+            if not path or not found:
+                raise ConfigError(f"{spec!r} does not say what to write.", hint="Use `scripted:write:PATH=TEXT`.")
+            return cls(write_file(path, text), **options)
+        return cls(play(read_script(Path(rest))) if rest else None, **options)
 
     @property
     def context_length(self) -> int:
@@ -105,11 +132,19 @@ class ScriptedSampler:
         self._versions[version] = digest
 
     async def sample(self, request: SampleRequest) -> AsyncIterator[TokenChunk]:
-        """Stream the next turn, one token a chunk. Raises NotFound, and EngineError where the script says so."""
+        """Stream the next turn, one token a chunk.
+
+        Raises: NotFound; RequestError for a constraint that cannot be met, MissingExtra; EngineError where the script
+        says so.
+        """
         if request.version not in self._versions:
             raise NotFound(f"Version {request.version} is not loaded.")
         step = self._step(request.prompt_ids, request.version)
-        ids = self._ids(step)
+        script = ids = self._ids(step)
+        if (constraint := request.params.constraint) is not None:
+            await self._constraints.prepared(constraint, request.stop_ids)
+            ids = self._match(step, constraint, request)
+        logprob = 0.0 if ids == script else None
         whole = len(ids) <= request.params.max_tokens
         delay_s = self._delay_s if step.delay_s is None else step.delay_s
         self.running += 1
@@ -121,7 +156,7 @@ class ScriptedSampler:
                 last = number == len(ids) if whole else number == request.params.max_tokens
                 reason: FinishReason | None = None if not last else "stop" if whole else "length"
                 yield TokenChunk(
-                    ids=(token,), logprobs=(0.0,), sampled_logprobs=(0.0,), version=request.version,
+                    ids=(token,), logprobs=(logprob,), sampled_logprobs=(0.0,), version=request.version,
                     finish_reason=reason,
                 )  # fmt: skip
         finally:
@@ -137,6 +172,17 @@ class ScriptedSampler:
             follows = follows and index < len(expected) and expected[index] == token
             out.append(0.0 if follows else -math.inf)
         return out
+
+    def _match(self, step: Step, constraint: Constraint, request: SampleRequest) -> list[int]:
+        """Ids of an answer that meets the constraint, as near to the script as can be."""
+        wanted = [self._ids(step), self._ids(Step(tool_calls=step.tool_calls))]
+        if constraint.kind == "json_schema":
+            example = json.dumps(_example(json.loads(constraint.text), "text"), ensure_ascii=False)
+            wanted.append(self._ids(Step(content=example)))
+        for ids in wanted:
+            if self._constraints.matcher(constraint, request.stop_ids).matches(ids[:-1]):
+                return ids
+        return _least(self._constraints.matcher(constraint, request.stop_ids), request.params.max_tokens)
 
     def _step(self, prompt_ids: Sequence[int], version: int) -> Step:
         messages = self._messages(prompt_ids)
@@ -160,6 +206,17 @@ class ScriptedSampler:
         return [*self.tokenizer.encode_plain("\n".join(blocks)), ByteTokenizer.END]
 
 
+def _least(matcher: Matcher, limit: int) -> list[int]:
+    """The match that closes what it can as soon as it can, ended; cut where it is longer than `limit`."""
+    ids: list[int] = []
+    while len(ids) < limit and not matcher.may_end:
+        allowed = matcher.allowed()
+        order = _OPENED if ids and ids[-1] in b"{[" else _PREFERRED
+        ids.append(next(token for token in order if allowed[token]))
+        matcher.advance(ids[-1])
+    return [*ids, ByteTokenizer.END]
+
+
 def use_own_tools(turn: Turn) -> Step:
     """Call one of the request's own tools, then say what came of it. A shell is preferred and only echoes."""
     if turn.after_tool_result:
@@ -168,10 +225,35 @@ def use_own_tools(turn: Turn) -> Step:
     if turn.tools:
         tool = next((tool for tool in turn.tools if _shell_key(tool)), turn.tools[0])
         name, schema = str(tool["name"]), tool.get("parameters") or {}
-        calls = [ScriptedCall(name=name, arguments=_example_arguments(schema, _shell_key(tool)))]
+        shell = _shell_key(tool) is not None
+        arguments = _shell_arguments(tool, "echo scripted") if shell else _example_arguments(schema, None)
+        calls = [ScriptedCall(name=name, arguments=arguments)]
         return Step(content=f"I will use {name}.", tool_calls=calls)
     asked = next((text for role, text in reversed(turn.messages) if role == "user"), "")
     return Step(content=f"This is the scripted policy, version {turn.version}. You wrote: {asked[:200]}")
+
+
+def write_file(path: str, text: str) -> Policy:
+    """Write `text` and a line end to a file with the request's own shell or write tool, then say so.
+
+    Without such a tool (a side call for a title, for one) the answer is one line. Where the conversation names a
+    command that ends the task, that is run last.
+    """
+
+    def policy(turn: Turn) -> Step:
+        shell = next((tool for tool in turn.tools if _shell_key(tool)), None)
+        tool = shell or next((tool for tool in turn.tools if _write_keys(tool)), None)
+        if tool is None:
+            return Step(content=f"Write {path}")
+        if not turn.after_tool_result:
+            written = _write_arguments(tool, path, text)
+            return Step(content="I write the file.", tool_calls=[ScriptedCall(name=tool["name"], arguments=written)])
+        if shell is not None and any(_SUBMIT in said for _, said in turn.messages):
+            ending = _shell_arguments(shell, f"echo {_SUBMIT}")
+            return Step(content="It is done.", tool_calls=[ScriptedCall(name=shell["name"], arguments=ending)])
+        return Step(content=f"I wrote {path}.")
+
+    return policy
 
 
 def play(steps: Sequence[Step]) -> Policy:
@@ -225,14 +307,35 @@ def _shell_key(tool: dict[str, Any]) -> str | None:
     return next((key for key in ("command", "cmd", "script") if key in properties), None)
 
 
+def _write_keys(tool: dict[str, Any]) -> tuple[str, str] | None:
+    """Which arguments of a tool that writes files hold the path and the text."""
+    properties = (tool.get("parameters") or {}).get("properties") or {}
+    paths = [key for key in ("path", "file_path", "filePath", "filename") if key in properties]
+    texts = [key for key in ("content", "contents", "text", "file_text") if key in properties]
+    return (paths[0], texts[0]) if paths and texts else None
+
+
+def _write_arguments(tool: dict[str, Any], path: str, text: str) -> dict[str, Any]:
+    keys = _write_keys(tool)
+    if _shell_key(tool) or keys is None:
+        return _shell_arguments(tool, f"echo {shlex.quote(text)} > {shlex.quote(path)}")
+    return _example_arguments(tool.get("parameters") or {}, None) | {keys[0]: path, keys[1]: f"{text}\n"}
+
+
+def _shell_arguments(tool: dict[str, Any], line: str) -> dict[str, Any]:
+    """Arguments of a shell tool: what it requires, and the line, as a list of words where it wants one."""
+    key, schema = _shell_key(tool), tool.get("parameters") or {}
+    arguments = _example_arguments(schema, key)
+    if key is not None:
+        as_list = schema["properties"][key].get("type") == "array"
+        arguments[key] = ["sh", "-c", line] if as_list else line
+    return arguments
+
+
 def _example_arguments(schema: dict[str, Any], shell_key: str | None) -> dict[str, Any]:
     properties = schema.get("properties") or {}
     wanted = [key for key in properties if key in (schema.get("required") or []) or key == shell_key]
-    arguments = {key: _example(properties[key], key) for key in wanted}
-    if shell_key:
-        as_list = properties[shell_key].get("type") == "array"
-        arguments[shell_key] = ["echo", "scripted"] if as_list else "echo scripted"
-    return arguments
+    return {key: _example(properties[key], key) for key in wanted}
 
 
 def _example(schema: dict[str, Any], key: str) -> Any:

@@ -1,8 +1,9 @@
 """When two conversations are the same: a hash over what the template renders, blind to how a harness re-serialises it.
 
 Harnesses replay what they were given with tool arguments in another spacing or key order, `null` or empty or absent
-content, other call ids, other orders of tools, and reasoning kept, edited or dropped. None of that changes the tokens
-that were served, so none of it changes the hash. Any change of text does.
+content, other call ids, other orders of tools, and reasoning in another place or not at all. None of that changes the
+hash; any change of text does, and so do options that the template reads. Whether the reasoning is what was served is a
+second question, answered by `reasoning_change`.
 
 The hash is a chain: `h0` over the tools, then `h(i+1) = SHA-256(h(i), message i)`, so that all prefixes of a
 conversation cost one pass. It must not know wire formats, tokens or the store.
@@ -12,11 +13,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
 
+from practicum.dialects.volatile import without_volatile
 from practicum.types.messages import Message, ToolSpec
 
+ReasoningRule = Literal["infer", "extend", "fork"]
+ReasoningChange = Literal["reasoning_dropped", "reasoning_rewritten"]
+_THINK = re.compile(r"\s*<think>(.*?)</think>\s*", re.DOTALL)
 # Keys of a JSON schema whose value maps names to schemas; the names are the caller's and mean nothing to us.
 _NAMED_SCHEMAS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 # Values that say what their absence says too.
@@ -31,9 +37,14 @@ _SCHEMA_DEFAULTS: dict[str, tuple[Any, ...]] = {
 }
 
 
-def prefix_hashes(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[str]:
-    """Hash of every prefix: `n + 1` of them for n messages, the first over no message at all."""
+def prefix_hashes(messages: Sequence[Message], tools: Sequence[ToolSpec], options: Mapping[str, Any] = {}) -> list[str]:
+    """Hash of every prefix: `n + 1` of them for n messages, the first over no message at all.
+
+    `options` are the template's variables as far as it reads them.
+    """
     state = tools_hash(tools)
+    if options:
+        state = _digest(state, options)
     hashes = [state]
     for message in messages:
         state = extended_hash(state, message)
@@ -57,9 +68,59 @@ def raw_prompt_hash(prompt_ids: Sequence[int]) -> str:
 
 
 def canonical_message(message: Message) -> list[Any]:
-    """What of a message reaches the tokens: role, text, and the names and parsed arguments of its calls."""
+    """What makes it this message: role, text without reasoning, and the names and parsed arguments of its calls.
+
+    Of a system message, what a harness changes without meaning anything (`dialects/volatile.py`) is left out.
+    """
+    content = without_volatile(message.content) if message.role == "system" else _split(message)[1]
     calls = [[call.name, canonical_arguments(call.arguments)] for call in message.tool_calls]
-    return [message.role, message.content, calls]
+    return [message.role, content, calls]
+
+
+def has_reasoning(messages: Iterable[Message]) -> bool:
+    """Whether any answer among the messages has reasoning."""
+    return any(map(_words, messages))
+
+
+def reasoning_change(
+    replayed: Sequence[Message], served: Sequence[Message], rule: ReasoningRule, *, returned: bool
+) -> ReasoningChange | None:
+    """What a caller did to the reasoning of a conversation with the same hash.
+
+    White space does not count, nor does reasoning that is added to an answer without: nothing served has changed.
+
+    Args:
+        replayed: the conversation as it is now sent, up to and with the last answer that was served.
+        served: the same as it was sent then, with that answer as the caller was shown it.
+        rule: what an answer without its reasoning means. `fork`: the caller dropped it. `extend`: nothing. `infer`: it
+            was dropped if the caller sent reasoning back anywhere in the conversation, now or then; a caller that never
+            does cannot, and means nothing by it.
+        returned: whether the caller is known to send reasoning back.
+    """
+    if len(replayed) != len(served):  # recorded by a release that read it otherwise
+        return None
+    dropped = False
+    for now, then in zip(replayed, served, strict=True):
+        kept, had = _words(now), _words(then)
+        if kept and had and kept != had:
+            return "reasoning_rewritten"
+        dropped = dropped or bool(had and not kept)
+    if not dropped or rule == "extend":
+        return None
+    return "reasoning_dropped" if returned or rule == "fork" or has_reasoning(served[:-1]) else None
+
+
+def _words(message: Message) -> str:
+    """The reasoning of an answer without white space."""
+    return "".join(_split(message)[0].split()) if message.role == "assistant" else ""
+
+
+def _split(message: Message) -> tuple[str, str]:
+    """Reasoning and text; some harnesses, and models whose reasoning is not parsed, have it at the text's beginning."""
+    found = _THINK.match(message.content) if message.role == "assistant" else None
+    if found is None:
+        return message.reasoning, message.content
+    return message.reasoning + found.group(1), message.content[found.end() :]
 
 
 def canonical_arguments(arguments: str) -> Any:

@@ -1,7 +1,8 @@
 """Stored calls of a session to append-only episodes, and episodes to training rows.
 
-Every sampled token is trained once: where two calls continue the same answer, the first goes on with the episode and
-the second opens one that shares the ids and masks them. Every call that trains nothing is named with its reason.
+Every token that the policy chose is trained once; one that a constraint imposed on it never is. Where two calls
+continue the same answer, the first goes on with the episode and the second opens one that shares the ids and masks
+them. Every call that trains nothing is named with its reason.
 
 Invariants: ids, mask, logprobs and versions align; a prompt token is never trained; a sequence that is too long keeps
 its beginning or is refused, and is never cut from the left. It must not know the store or the trainer.
@@ -9,13 +10,15 @@ its beginning or is refused, and is never cut from the left. It must not know th
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from typing import TypeVar
 
-from practicum.types.calls import CallKind, ModelCall
+from practicum.episodes.settle import settle_kinds
+from practicum.types.calls import ModelCall
 from practicum.types.episodes import Episode, Rows, Span, TrainingRow
 
+Value = TypeVar("Value")
 NO_CALL = "no model call was seen in this session: is the harness using this server's address, and did it accept it?"
 
 
@@ -38,27 +41,6 @@ def training_rows(calls: Sequence[ModelCall], *, max_length: int | None = None) 
     if not calls:
         counts[NO_CALL] += 1
     return Rows(rows=tuple(rows), episodes=tuple(built), refusals=refusals, counts=dict(counts))
-
-
-def settle_kinds(calls: Sequence[ModelCall]) -> list[ModelCall]:
-    """Calls with their kinds as the rest of the session shows them.
-
-    Of several answers to one prompt, those that the conversation went on from were consumed: they count as the agent's
-    own, and the others do not. Before that is known, the kinds stand as they were recorded.
-    """
-    continued = {call.parent_call_id for call in calls if call.parent_call_id}
-    siblings: dict[str, list[ModelCall]] = defaultdict(list)
-    for call in calls:
-        if call.prompt_hash and call.kind in ("agent", "retry", "best_of_n"):
-            siblings[call.prompt_hash].append(call)
-    kinds: dict[str, CallKind] = {}
-    for group in siblings.values():
-        if len(group) < 2 or not any(call.call_id in continued for call in group):
-            continue
-        for call in group:
-            unused: CallKind = "best_of_n" if call.kind == "best_of_n" else "retry"
-            kinds[call.call_id] = "agent" if call.call_id in continued else unused
-    return [replace(call, kind=kinds.get(call.call_id, call.kind)) for call in calls]
 
 
 def episodes(calls: Sequence[ModelCall]) -> list[Episode]:
@@ -110,9 +92,10 @@ def _episode(chain: Sequence[ModelCall], *, episode_id: str, fork_reason: str | 
         start, stop = len(call.prompt_ids), len(call.prompt_ids) + len(call.completion_ids)
         trains = call.untrainable_reason is None
         if trains:
-            mask[start:stop] = [True] * (stop - start)
-            logprobs[start:stop] = call.logprobs
-            versions[start:stop] = call.versions
+            chosen = [not imposed for imposed in call.imposed]
+            mask[start:stop] = chosen
+            logprobs[start:stop] = _where(chosen, call.logprobs)
+            versions[start:stop] = _where(chosen, call.versions)
         temperature = call.temperature if call.temperature > 0 else 1.0
         spans.append(Span(call_id=call.call_id, start=start, stop=stop, temperature=temperature, trains=trains))
     return Episode(
@@ -126,6 +109,10 @@ def _episode(chain: Sequence[ModelCall], *, episode_id: str, fork_reason: str | 
         forked_from=first.parent_call_id,
         fork_reason=fork_reason,
     )
+
+
+def _where(mask: Sequence[bool], values: Sequence[Value]) -> list[Value | None]:
+    return [value if kept else None for kept, value in zip(mask, values, strict=True)]
 
 
 def _rows_of(episode: Episode, max_length: int | None) -> tuple[list[TrainingRow], dict[str, str]]:
@@ -148,7 +135,7 @@ def _row(episode: Episode, kept: Sequence[Span], temperature: float, limit: int)
     mine = [False] * (stop - start)
     for span in own:
         for position in range(span.start, min(span.stop, limit)):
-            mine[position - start] = True
+            mine[position - start] = episode.mask[position]
     suffix = "" if len({span.temperature for span in kept}) == 1 else f"@{temperature:g}"
     return TrainingRow(
         row_id=f"{episode.episode_id}{suffix}",

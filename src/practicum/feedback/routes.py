@@ -22,6 +22,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from practicum.dialects.registry import call_id_in
 from practicum.dialects.strict_json import parse_object
 from practicum.errors import Forbidden, NotFound, RequestError
+from practicum.feedback.document import EDIT, GIVE, FeedbackBody, FeedbackPage
 from practicum.feedback.ledger import Ledger
 from practicum.feedback.values import check_name
 from practicum.types.feedback import FORM_MEANING, Feedback, FeedbackForm, TargetKind
@@ -35,7 +36,7 @@ _LARGEST_PAGE = 1000
 
 def router(ledger: Ledger, authenticate: Authenticate) -> APIRouter:
     """The routes over `ledger`; `authenticate` tells who asks, or raises."""
-    routes = APIRouter()
+    routes = APIRouter(tags=["feedback"])
 
     async def giver(request: Request) -> Principal:
         principal = await authenticate(request)
@@ -45,7 +46,7 @@ def router(ledger: Ledger, authenticate: Authenticate) -> APIRouter:
 
     caller = Annotated[Principal, Depends(giver)]
 
-    @routes.post("/v1/feedback", status_code=201)
+    @routes.post("/v1/feedback", status_code=201, response_model=FeedbackBody, openapi_extra=GIVE)
     async def give(request: Request, principal: caller) -> Response:
         body = parse_object(await request.body())
         target_kind, target_id = _target(body)
@@ -55,7 +56,7 @@ def router(ledger: Ledger, authenticate: Authenticate) -> APIRouter:
         pending = ledger.give(target_kind, target_id, form, body[form], source, body.get("feedback_id"), param=form)
         return _respond(_item(await asyncio.wrap_future(pending)), status=201)
 
-    @routes.get("/v1/feedback")
+    @routes.get("/v1/feedback", response_model=FeedbackPage)
     async def list_feedback(
         principal: caller,
         target: str | None = None,
@@ -76,11 +77,11 @@ def router(ledger: Ledger, authenticate: Authenticate) -> APIRouter:
         )
         return _respond(_page([_item(item) for item in found[:limit]], has_more=len(found) > limit))
 
-    @routes.get("/v1/feedback/{feedback_id}")
+    @routes.get("/v1/feedback/{feedback_id}", response_model=FeedbackBody)
     async def get(feedback_id: str, principal: caller) -> Response:
         return _respond(_item(_seen(ledger.get(feedback_id), principal)))
 
-    @routes.patch("/v1/feedback/{feedback_id}")
+    @routes.patch("/v1/feedback/{feedback_id}", response_model=FeedbackBody, openapi_extra=EDIT)
     async def edit(feedback_id: str, request: Request, principal: caller) -> Response:
         body = parse_object(await request.body())
         _refuse_unknown(body, {"value", "user"})
@@ -90,7 +91,7 @@ def router(ledger: Ledger, authenticate: Authenticate) -> APIRouter:
         pending = ledger.edit(feedback_id, body["value"], source, admin=_is_admin(principal))
         return _respond(_item(await asyncio.wrap_future(pending)))
 
-    @routes.delete("/v1/feedback/{feedback_id}")
+    @routes.delete("/v1/feedback/{feedback_id}", response_model=FeedbackBody)
     async def retract(
         feedback_id: str,
         principal: caller,

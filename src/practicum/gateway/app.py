@@ -4,6 +4,7 @@
     POST /v1beta/models/NAME:generateContent  :streamGenerateContent  :countTokens
     GET  /v1/models[/NAME]        the live name, its aliases, and each released version; /v1beta for Gemini's shape
     GET  /  /healthz  /readyz     probes; they need no key
+    GET  /openapi.json            of the routes that are ours; any key opens it
 
 All of them also without the version, and below /s/SESSION/.
 
@@ -29,6 +30,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from practicum.capture.recorder import Mode, Recorder
+from practicum.capture.stalls import Stalls
 from practicum.config import Config
 from practicum.dialects import anthropic_messages, gemini, openai_chat
 from practicum.errors import NotFound, PracticumError, RequestError
@@ -40,6 +42,7 @@ from practicum.gateway.engine_watch import EngineWatch
 from practicum.gateway.health import readiness
 from practicum.gateway.idempotency import InProgress
 from practicum.gateway.model_names import ModelNames
+from practicum.gateway.openapi import OPENAPI_PATH, openapi_document
 from practicum.gateway.prepare import Preparer
 from practicum.gateway.swap import Policies, Swapper
 from practicum.gateway.timing import Timing
@@ -60,6 +63,7 @@ def create_app(
     key_lookup: Lookup | None = None,
     open_paths: Collection[str] = (),
     timing: Timing = Timing(),
+    stalls: Stalls | None = None,
 ) -> FastAPI:
     """The ASGI application of the model endpoint.
 
@@ -74,8 +78,9 @@ def create_app(
         key_lookup: holder of a key; the store's own by default.
         open_paths: further paths that need no key.
         timing: how long to wait for whom.
+        stalls: told when a session's calls wait for us.
     """
-    parts = _parts(config, store, registry, sampler, renderer, mode, timing)
+    parts = _parts(config, store, registry, sampler, renderer, Recorder(store, mode, stalls=stalls), timing)
     app = FastAPI(title="Practicum", openapi_url=None, lifespan=_lifespan(parts, store))
     app.state.parts = parts
     _add_routes(app, parts, store, registry)
@@ -99,7 +104,7 @@ def _parts(
     registry: Policies,
     sampler: Sampler,
     renderer: Renderer,
-    mode: Mode,
+    recorder: Recorder,
     timing: Timing,
 ) -> ChatParts:
     names = ModelNames(config.gateway.model_name, config.gateway.aliases)
@@ -114,8 +119,9 @@ def _parts(
             names,
             context_length=min(longest, sampler.context_length),
             default_max_tokens=config.gateway.default_max_tokens,
+            dropped_reasoning=config.gateway.dropped_reasoning,
         ),
-        recorder=Recorder(store, mode),
+        recorder=recorder,
         renderer=renderer,
         sampler=sampler,
         swapper=Swapper(registry, sampler, poll_s=config.gateway.policy_poll_s),
@@ -170,6 +176,11 @@ def _add_routes(app: FastAPI, parts: ChatParts, store: Store, registry: Policies
         add("POST", version + "/models/{model:path}:{method}", ChatRoute(parts, gemini).__call__)
         for path in ("/models", "/models/{name:path}"):
             add("GET", version + path, models)
+
+    async def document(request: Request) -> Response:
+        return JSONResponse(openapi_document(app))
+
+    add("GET", OPENAPI_PATH, document)
     for path, endpoint in (("/", probe), ("/api/hello", probe), ("/healthz", healthy), ("/readyz", ready)):
         add("GET", path, endpoint)
 
@@ -201,7 +212,7 @@ def _in_tree(error: Exception) -> Exception:
     """The framework's own errors in the words of the tree."""
     if isinstance(error, RequestValidationError):
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"][1:])
+        where = ".".join(str(part) for part in first["loc"][1:]) or str(first["loc"][0])
         return RequestError(f"`{where}`: {first['msg']}.", param=where)
     if isinstance(error, HTTPException):
         if error.status_code == 404:

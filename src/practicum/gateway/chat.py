@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from practicum.capture.recorder import Recorder, Recording
+from practicum.capture.recorder import Mode, Recorder, Recording
 from practicum.dialects.dialect import AnswerFacts, CountingDialect, Dialect, Ending
 from practicum.episodes.matching import extended_hash
 from practicum.errors import EngineError, PracticumError
@@ -75,9 +75,10 @@ class ChatRoute:
         if slot.answered is not None:
             return ReplayResponse(parts, prepared, slot.answered)
         swapper = parts.swapper
-        policy = await (swapper.ensure_current() if prepared.pinned is None else swapper.ensure(prepared.pinned))
+        with parts.recorder.stalls.waiting(prepared.session.session_id, slot.call_id):
+            policy = await (swapper.ensure_current() if prepared.pinned is None else swapper.ensure(prepared.pinned))
         call = _opened(prepared, principal, slot.call_id, policy.version, parts.names.of(policy.version))
-        return ChatResponse(parts, prepared, call)
+        return ChatResponse(parts, prepared, call, "rollout" if principal.session_id else None)
 
 
 class CountRoute:
@@ -97,11 +98,12 @@ class CountRoute:
 class ChatResponse(Response):
     """Samples while it is being sent."""
 
-    def __init__(self, parts: ChatParts, prepared: Prepared, call: ModelCall) -> None:
+    def __init__(self, parts: ChatParts, prepared: Prepared, call: ModelCall, mode: Mode | None) -> None:
         super().__init__(status_code=200)
         self._parts = parts
         self._prepared = prepared
         self._call = call
+        self._mode = mode
         self._sink = _sink(parts, prepared, call)
         self._gone = False
 
@@ -129,8 +131,8 @@ class ChatResponse(Response):
 
     async def _answer(self) -> None:
         parts, prepared = self._parts, self._prepared
-        recording = await parts.recorder.begin(self._call)
-        answer = AnswerText(prepared.request, self._call.call_id, parts.renderer)
+        recording = await parts.recorder.begin(self._call, self._mode)
+        answer = AnswerText(prepared.request, self._call.call_id, parts.renderer, prepared.prompt_ids)
         generation = Generation(
             parts.sampler,
             parts.renderer.tokenizer,
@@ -152,7 +154,13 @@ class ChatResponse(Response):
             with anyio.CancelScope(shield=True):
                 await self._abandon(recording, answer.text, error)
             raise
-        end = Ending(reason=reason, completion_tokens=recording.sampled, stop=answer.stop)
+        parts.preparer.answered(self._call.principal, prepared.session, answer.message)
+        end = Ending(
+            reason=reason,
+            completion_tokens=recording.sampled,
+            reasoning_tokens=answer.reasoning_tokens,
+            stop=answer.stop,
+        )
         await self._sink.finish(answer.message, end, generation.tokens)
 
     def _sample(self) -> SampleRequest:
@@ -169,7 +177,7 @@ class ChatResponse(Response):
             if isinstance(error, CallerGone):
                 await recording.abandon("aborted", text=text, error="the caller stopped reading")
             elif isinstance(error, Exception):
-                if isinstance(error, EngineError):
+                if isinstance(error, EngineError) and error.status >= 500:  # not what it was right to refuse
                     self._parts.watch.failed()
                 reason = f"{error.code}: {error.message}" if isinstance(error, PracticumError) else "internal error"
                 await recording.abandon("failed", text=text, error=reason)
@@ -208,6 +216,7 @@ class ReplayResponse(Response):
         end = Ending(
             reason=self._call.finish_reason or "stop",
             completion_tokens=len(self._call.completion_ids),
+            reasoning_tokens=answer.reasoning_tokens,
             stop=answer.stop,
         )
         await self._sink.finish(answer.message, end, ())
@@ -247,6 +256,10 @@ def _opened(prepared: Prepared, principal: Principal, call_id: str, version: int
         episode_id=prepared.episode_id,
         fork_reason=prepared.link.fork_reason,
         prompt_hash=prepared.link.prompt_hash,
+        kind_reason=prepared.kind_reason,
+        harness=prepared.harness,
+        agent_id=prepared.session.agent_id,
+        session_source=prepared.session.recorded_source,
     )
 
 

@@ -9,6 +9,7 @@ sampling. It must not know wire formats or the store.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -29,8 +30,8 @@ _BUFFERED_CHUNKS = 64
 class Sink(Protocol):
     """Where the pieces of an answer go."""
 
-    async def piece(self, piece: Piece, tokens: Sequence[TokenText]) -> None:
-        """A piece of text or a call, with the tokens sampled since the last piece."""
+    async def piece(self, piece: Piece, tokens: Sequence[TokenText]) -> bool:
+        """A piece of the answer, with the tokens sampled since the last piece. Tells whether anything was sent."""
 
     async def idle(self) -> None:
         """Nothing to send for a while."""
@@ -74,6 +75,7 @@ class Generation:
         self._decoder = IncrementalDecoder(tokenizer)
         self._queue: asyncio.Queue[TokenChunk | Exception] = asyncio.Queue(_BUFFERED_CHUNKS)
         self._ended: FinishReason | None = None
+        self._sent_at = time.monotonic()
 
     async def run(self, sink: Sink) -> FinishReason:
         """Sample until the end and hand out the pieces. Raises EngineError, and whatever the sink raises.
@@ -114,11 +116,13 @@ class Generation:
             chunk = await self._next()
             if chunk is None:
                 self._watch.check()
-                await sink.idle()
+                await self._idle(sink)
             else:
                 self._recording.add(chunk)
                 self._ended = chunk.finish_reason
-                await self._hand_out(self._answer.feed(self._text(chunk)), sink)
+                await self._hand_out(self._pieces(chunk), sink)
+                if time.monotonic() - self._sent_at >= self._ping_s:  # sampled, but held back or not for the caller
+                    await self._idle(sink)
         if not self._answer.enough:
             await self._hand_out(self._answer.feed(self._decoder.finish()), sink)
         await self._hand_out(self._answer.finish(), sink)
@@ -137,13 +141,23 @@ class Generation:
             raise item
         return item
 
-    def _text(self, chunk: TokenChunk) -> str:
+    def _pieces(self, chunk: TokenChunk) -> list[Piece]:
+        """What has become certain with a chunk. Its tokens are fed one by one, so that each counts for what it gave."""
         if self._keep_tokens:
             pairs = zip(chunk.ids, chunk.logprobs, strict=True)
             self.tokens.extend(TokenText(text=self._tokenizer.decode([token]), logprob=value) for token, value in pairs)
-        return self._decoder.feed([token for token in chunk.ids if token not in self._sample.stop_ids])
+        pieces: list[Piece] = []
+        for token in chunk.ids:
+            text = self._decoder.feed([] if token in self._sample.stop_ids else [token])
+            pieces += self._answer.feed(text, 1)
+        return pieces
 
     async def _hand_out(self, pieces: Sequence[Piece], sink: Sink) -> None:
         for piece in pieces:
             tokens, self.tokens = self.tokens, []
-            await sink.piece(piece, tokens)
+            if await sink.piece(piece, tokens):
+                self._sent_at = time.monotonic()
+
+    async def _idle(self, sink: Sink) -> None:
+        await sink.idle()
+        self._sent_at = time.monotonic()

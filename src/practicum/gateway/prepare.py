@@ -9,20 +9,25 @@ prompt, unchanged. It must not know ASGI.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from practicum.dialects.dialect import Dialect
 from practicum.dialects.registry import recorded_request
 from practicum.dialects.request import ChatRequest
 from practicum.episodes.link import Earlier, Link, Parent, call_kind, find_parent, link, raw_link
+from practicum.episodes.matching import ReasoningChange, ReasoningRule, has_reasoning, prefix_hashes, reasoning_change
+from practicum.episodes.side_calls import SideCallRule, harness_of, side_call
 from practicum.errors import ContextOverflow, RequestError
+from practicum.gateway.answer import recorded_message
+from practicum.gateway.inference import Inference
 from practicum.gateway.model_names import ModelNames
-from practicum.gateway.sessions import Session, SessionOwners, inferred_session, named_session
+from practicum.gateway.sessions import Session, SessionOwners, named_session, new_session
 from practicum.gateway.swap import Policies
 from practicum.renderers import CannotExtend, Renderer
 from practicum.types.calls import CallKind, ModelCall
 from practicum.types.ids import new_id
+from practicum.types.messages import Message
 from practicum.types.principals import Principal
 
 
@@ -32,8 +37,14 @@ class CallReads(Protocol):
     def find_by_history(self, principal: str, history_hash: str) -> list[ModelCall]:
         """A principal's calls after which the conversation has this hash, newest first."""
 
+    def find_by_prompt(self, principal: str, prompt_hash: str) -> list[ModelCall]:
+        """A principal's calls that were asked this prompt, newest first."""
+
     def last_call(self, session_id: str) -> ModelCall | None:
         """The newest call of a session."""
+
+    def last_turn(self, session_id: str, agent_id: str | None) -> ModelCall | None:
+        """The newest call of one of a session's agents that is no side call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,13 +63,18 @@ class Incoming:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A request ready to sample. `pinned` is the version asked for, None for the live one; `prompt_ids: [P]`."""
+    """A request ready to sample. `pinned` is the version asked for, None for the live one; `prompt_ids: [P]`.
+
+    `harness` is who sent it, as far as its headers tell; `kind_reason` names the rule behind `kind`.
+    """
 
     dialect: Dialect
     request: ChatRequest
     session: Session
     link: Link
     kind: CallKind
+    kind_reason: str | None
+    harness: str
     pinned: int | None
     prompt_ids: tuple[int, ...]
     max_tokens: int
@@ -75,6 +91,7 @@ class Preparer:
         names: model names.
         context_length: most tokens a prompt and its completion may have together.
         default_max_tokens: most tokens of an answer where the request does not say.
+        dropped_reasoning: what an answer that is replayed without its reasoning means.
     """
 
     def __init__(
@@ -86,77 +103,135 @@ class Preparer:
         *,
         context_length: int,
         default_max_tokens: int,
+        dropped_reasoning: ReasoningRule = "infer",
     ) -> None:
         self._store = store
         self._policies = policies
         self._renderer = renderer
         self._names = names
         self._owners = SessionOwners(store.last_call)
+        self._inference = Inference()
         self._context_length = context_length
         self._default_max_tokens = default_max_tokens
+        self._dropped_reasoning: ReasoningRule = dropped_reasoning
 
     def prepare(self, incoming: Incoming) -> Prepared:
-        """Raises: RequestError, NotFound for the model, ContextOverflow, StoreError."""
+        """Raises: RequestError, NotFound for the model, ContextOverflow, Unsupported, StoreError."""
         request, pinned = self._parsed(incoming)
-        named = named_session(incoming.url_session, incoming.headers)
-        who = incoming.principal.name
-        if named is not None:
-            named = Session(session_id=self._owners.claim(named.session_id, who), source=named.source)
-        parent = find_parent(
-            request.messages,
-            request.tools,
-            lambda history: self._store.find_by_history(who, history),
-            session_id=named.session_id if named else None,
-        )
-        session = named or inferred_session(parent.call if parent else None)
-        earlier = None if session.source == "new" else self._store.last_call(session.session_id)
-        joined, prompt_ids = self._ids(request, parent, _earlier(earlier))
+        request = self._constrained(request)
+        named = self._named(incoming, request)
+        record = _Record(request.messages, self._renderer, self._dropped_reasoning)
+        parent = self._parent(request, incoming.principal.name, record, named)
+        rule = side_call(incoming.headers, request)
+        session = self._session(incoming.principal.name, request, named, parent)
+        side = rule is not None and rule.kind == "auxiliary"
+        self._inference.saw(incoming.principal.name, session, request.messages, side_call=side)
+        earlier = None if session.source == "new" else self._store.last_turn(session.session_id, session.agent_id)
+        joined, prompt_ids = self._ids(request, parent, record.earlier(earlier), record.changed)
         room = self._room(len(prompt_ids))
         wanted = request.max_tokens or self._default_max_tokens
+        kind, kind_reason = _kind(rule, joined, earlier)
         continues = joined.parent is not None and joined.fork_reason is None
         return Prepared(
             dialect=incoming.dialect,
             request=request,
             session=session,
             link=joined,
-            kind=call_kind(earlier, joined.prompt_hash, request.max_tokens),
+            kind=kind,
+            kind_reason=kind_reason,
+            harness=harness_of(incoming.headers),
             pinned=pinned,
             prompt_ids=tuple(prompt_ids),
             max_tokens=min(wanted, room),
             episode_id=joined.parent.call.episode_id if continues and joined.parent else new_id("ep"),
         )
 
+    def answered(self, principal: str, session: Session, message: Message) -> None:
+        """Note the tool calls of an answer, by which later requests may be known."""
+        if message.tool_calls:
+            self._inference.served(principal, session, message.tool_calls)
+
     def count(self, incoming: Incoming) -> int:
         """Tokens of the prompt that this request would be answered from. Raises RequestError, NotFound, StoreError."""
         request, _ = self._parsed(incoming)
-        find = self._store.find_by_history
-        who = incoming.principal.name
-        parent = find_parent(request.messages, request.tools, lambda history: find(who, history))
-        return len(self._ids(request, parent, None)[1])
+        record = _Record(request.messages, self._renderer, self._dropped_reasoning)
+        parent = self._parent(request, incoming.principal.name, record, None)
+        return len(self._ids(request, parent, None, record.changed)[1])
+
+    def _parent(self, request: ChatRequest, who: str, record: _Record, named: Session | None) -> Parent | None:
+        return find_parent(
+            request.messages,
+            request.tools,
+            lambda history: self._store.find_by_history(who, history),
+            session_id=named.session_id if named else None,
+            agent_id=named.agent_id if named else None,
+            options=request.options,
+            accept=record.keeps_reasoning,
+        )
+
+    def _named(self, incoming: Incoming, request: ChatRequest) -> Session | None:
+        who = incoming.principal
+        named = named_session(incoming.url_session, incoming.headers, request.body, bound=who.session_id)
+        if named is None:
+            return None
+        return replace(named, session_id=self._owners.claim(self._owners.root(named, who.name), who.name))
+
+    def _session(self, who: str, request: ChatRequest, named: Session | None, parent: Parent | None) -> Session:
+        """The session and the agent: as named, as the parent's, as the content tells, or new ones."""
+        call = parent.call if parent is not None else None
+        if named is not None and named.agent_id is not None:
+            return named
+        if named is not None and call is not None:
+            return replace(named, agent_id=call.agent_id) if call.session_id == named.session_id else named
+        if call is not None:
+            return Session(session_id=call.session_id, source="inferred", by="history", agent_id=call.agent_id)
+        begins = bool(request.messages) and not any(message.role == "assistant" for message in request.messages)
+        prompt_hash = prefix_hashes(request.messages, request.tools, request.options)[-1] if begins else ""
+        same = self._store.find_by_prompt(who, prompt_hash) if begins else []
+        if named is not None:
+            return self._inference.agent(who, named, request.messages, same) if begins else named
+        return self._inference.find(who, request.messages, same) or new_session()
 
     def _parsed(self, incoming: Incoming) -> tuple[ChatRequest, int | None]:
         """The request, and the version it names, None for the live one."""
-        request = incoming.dialect.parse(incoming.raw, incoming.path)
+        request = _with_known_options(incoming.dialect.parse(incoming.raw, incoming.path), self._renderer)
         if request.model in self._names.live_names:
             return request, None
         return request, self._names.resolve(request.model, self._policies.list())
 
-    def _ids(self, request: ChatRequest, parent: Parent | None, earlier: Earlier | None) -> tuple[Link, Sequence[int]]:
+    def _constrained(self, request: ChatRequest) -> ChatRequest:
+        """With what a demanded call makes of the constraint. A demanded JSON answer may still be preceded by calls."""
+        asked, tools = request.params.constraint, request.callable_tools
+        if request.must_call is not None:
+            source, answer = request.must_call, None
+        elif asked is not None and asked.kind in ("json_schema", "json_object") and tools:
+            source, answer = asked.source, asked
+        else:
+            return request
+        several = request.parallel_tools
+        constraint = self._renderer.call_constraint(tools, several=several, answer=answer, source=source)
+        return replace(request, params=replace(request.params, constraint=constraint))
+
+    def _ids(
+        self, request: ChatRequest, parent: Parent | None, earlier: Earlier | None, changed: ReasoningChange | None
+    ) -> tuple[Link, Sequence[int]]:
         if request.prompt is not None:
             ids = self._raw_ids(request.prompt)
             return raw_link(ids), ids
-        joined = link(request.messages, request.tools, parent, earlier)
+        options = request.options
+        joined = link(request.messages, request.tools, parent, earlier, options=options, changed=changed)
         if parent is None:
-            return joined, self._renderer.render(request.messages, request.tools)
+            return joined, self._renderer.render(request.messages, request.tools, options)
         served = parent.call.prompt_ids + parent.call.completion_ids
         before = request.messages[: len(request.messages) - len(parent.rest) - 1]
         last = served[-1]
-        stop_id = last if last in self._renderer.tokenizer.eos_ids else None
+        stop_id = last if last in self._renderer.stop_ids else None
         try:
-            tail = self._renderer.tail(before, parent.rest, request.tools, stop_id=stop_id)
+            answer = request.messages[len(before)]
+            tail = self._renderer.tail(before, parent.rest, request.tools, options, stop_id=stop_id, answer=answer)
         except CannotExtend:
             forked = Link(parent=None, fork_reason="template_cannot_extend", prompt_hash=joined.prompt_hash)
-            return forked, self._renderer.render(request.messages, request.tools)
+            return forked, self._renderer.render(request.messages, request.tools, options)
         return joined, [*served, *tail]
 
     def _raw_ids(self, prompt: str | tuple[int, ...]) -> Sequence[int]:
@@ -188,12 +263,66 @@ class Preparer:
         return room
 
 
-def _earlier(call: ModelCall | None) -> Earlier | None:
-    """The session's last call with its conversation, read back from the recorded body."""
-    if call is None:
-        return None
-    try:
-        request = recorded_request(call.dialect, call.request)
-    except RequestError:  # recorded by a release that read more than this one does
-        return None
-    return Earlier(call=call, messages=request.messages, tools=request.tools)
+class _Record:
+    """What calls on record asked and answered, read back at most once for one request with these messages.
+
+    `changed` says what the caller did to the reasoning of the first call that would have been the parent otherwise.
+    """
+
+    def __init__(self, messages: Sequence[Message], renderer: Renderer, rule: ReasoningRule) -> None:
+        self.changed: ReasoningChange | None = None
+        self._returned = has_reasoning(messages)
+        self._renderer = renderer
+        self._rule: ReasoningRule = rule
+        self._changed_at = 0
+        self._requests: dict[str, ChatRequest | None] = {}
+
+    def earlier(self, call: ModelCall | None) -> Earlier | None:
+        """A call with its conversation, None where there is none that this release can read."""
+        request = self._request(call) if call is not None else None
+        if call is None or request is None:
+            return None
+        return Earlier(call=call, messages=request.messages, tools=request.tools, options=request.options)
+
+    def keeps_reasoning(self, call: ModelCall, replayed: Sequence[Message]) -> bool:
+        """Whether the replayed conversation has the reasoning that the call had, as far as the rule asks for it."""
+        request = self._request(call)
+        if request is None:
+            return True
+        answer = recorded_message(call, request, self._renderer)
+        if request.reasoning_shown == "hidden":
+            answer = replace(answer, reasoning="")
+        returned = self._returned or self.changed is not None
+        change = reasoning_change(replayed, (*request.messages, answer), self._rule, returned=returned)
+        if self.changed is None and change is not None:
+            self.changed, self._changed_at = change, len(replayed)
+        elif change is None and len(replayed) == self._changed_at:  # a sibling with the same text was the one
+            self.changed = None
+        return change is None
+
+    def _request(self, call: ModelCall) -> ChatRequest | None:
+        if call.call_id not in self._requests:
+            try:
+                request = _with_known_options(recorded_request(call.dialect, call.request), self._renderer)
+            except RequestError:  # recorded by a release that read more than this one does
+                request = None
+            self._requests[call.call_id] = request
+        return self._requests[call.call_id]
+
+
+def _with_known_options(request: ChatRequest, renderer: Renderer) -> ChatRequest:
+    """Options that the template does not read are no difference between two conversations."""
+    return replace(request, options=renderer.known(request.options))
+
+
+def _kind(rule: SideCallRule | None, joined: Link, earlier: ModelCall | None) -> tuple[CallKind, str | None]:
+    """What the table of side calls says, then the parent, then whether the prompt was asked before."""
+    if rule is not None and rule.kind == "auxiliary":
+        return rule.kind, rule.name
+    parent = joined.parent.call if joined.parent is not None and joined.fork_reason is None else None
+    if parent is not None and parent.kind == "auxiliary":
+        return "auxiliary", "continues_side_call"
+    kind, reason = call_kind(earlier, joined.prompt_hash)
+    if rule is not None and kind == "agent":
+        return rule.kind, rule.name
+    return kind, reason

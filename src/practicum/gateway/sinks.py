@@ -56,7 +56,7 @@ class _Sink:
 class StreamSink(_Sink):
     """A stream. Its first bytes leave with the first piece or the first silence."""
 
-    async def piece(self, piece: Piece, tokens: Sequence[TokenText]) -> None:
+    async def piece(self, piece: Piece, tokens: Sequence[TokenText]) -> bool:
         """Send a piece."""
         await self._begin()
         if isinstance(piece, str):
@@ -67,6 +67,7 @@ class StreamSink(_Sink):
             made = self._answer.tool_call(piece, tokens)
         if made:
             await self._body(made, more=True)
+        return bool(made)
 
     async def idle(self) -> None:
         """Send what clients skip."""
@@ -94,9 +95,10 @@ class BodySink(_Sink):
 
     _tokens: tuple[TokenText, ...] = ()
 
-    async def piece(self, piece: Piece, tokens: Sequence[TokenText]) -> None:
+    async def piece(self, piece: Piece, tokens: Sequence[TokenText]) -> bool:
         """Keep the tokens; the message holds the rest."""
         self._tokens += tuple(tokens)
+        return False
 
     async def idle(self) -> None:
         """Nothing can be sent before the body."""

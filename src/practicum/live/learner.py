@@ -155,7 +155,7 @@ class Learner:
 
     def _correction(self, entry: Entry) -> Correction:
         call = self._call(entry)
-        answer_ids = self._prompts.answer_ids(entry.text)
+        answer_ids = self._prompts.answer_ids(entry.text, behind=call.prompt_ids)
         added = added_text(entry.text, self._prompts.text(call.completion_ids))
         return Correction(
             row_id=entry.call_id,
@@ -177,6 +177,7 @@ class Learner:
             temperature=self._prompts.params(call).scoring_temperature,
             polarity=entry.polarity,
             weight=entry.weight,
+            imposed=call.imposed,
         )
 
     def _lesson(self, entry: Entry, window: Sequence[Entry]) -> Lesson:

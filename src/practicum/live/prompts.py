@@ -38,7 +38,9 @@ class PromptBook:
         return next((m.content for m in reversed(request.messages) if m.role == "user"), "")
 
     def params(self, call: ModelCall) -> SamplingParams:
-        """The sampling settings of a call, with the number of tokens it could take."""
+        """The sampling settings of a call, with the number of tokens it could take and without its constraint: what
+        learns and is judged here is the policy's own text.
+        """
         return self._request(call).params
 
     def hindsight_ids(self, call: ModelCall, comments: Sequence[str]) -> tuple[int, ...]:
@@ -48,17 +50,24 @@ class PromptBook:
         """
         request = self._request(call)
         messages = with_hindsight(request.messages, comments)
-        return tuple(self.renderer.render(messages, request.tools))
+        return tuple(self.renderer.render(messages, request.tools, request.options))
 
-    def answer_ids(self, text: str) -> tuple[int, ...]:
-        """Ids of an answer that a person wrote, with the id that ends the turn."""
+    def answer_ids(self, text: str, *, behind: Sequence[int] = ()) -> tuple[int, ...]:
+        """Ids of an answer that a person wrote, with the id that ends the turn.
+
+        `behind` is the prompt that it answers; without one the text goes on with an answer that has begun.
+        """
         tokenizer = self.renderer.tokenizer
-        return (*tokenizer.encode_plain(text), *tokenizer.encode(tokenizer.eos))
+        opening = tokenizer.encode(self.renderer.answer_opening(behind)) if behind else []
+        return (*opening, *tokenizer.encode_plain(text), *tokenizer.encode(tokenizer.eos))
 
     def text(self, ids: Sequence[int]) -> str:
-        """An answer's text without the ids that end it."""
+        """What the caller reads of an answer: without its reasoning and the ids that end it."""
         stop = self.renderer.stop_ids
-        return self.renderer.tokenizer.decode([token for token in ids if token not in stop]).strip()
+        parser = self.renderer.parser((), str)
+        sampled = self.renderer.tokenizer.decode([token for token in ids if token not in stop])
+        pieces = [*parser.feed(sampled), *parser.finish()]
+        return "".join(piece for piece in pieces if isinstance(piece, str)).strip()
 
     def render(self, messages: Sequence[Message]) -> Sequence[int]:
         """Ids of a conversation without tools, ready for the assistant's answer."""
@@ -67,4 +76,4 @@ class PromptBook:
     def _request(self, call: ModelCall) -> ChatRequest:
         request = recorded_request(call.dialect, call.request)
         room = request.max_tokens or self._default_max_tokens
-        return replace(request, params=replace(request.params, max_tokens=room))
+        return replace(request, params=replace(request.params, max_tokens=room, constraint=None))

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from practicum.types.local import LocalPolicy
 from practicum.types.policies import PolicyVersion
-from practicum.types.seams import Trainer
+from practicum.types.seams import Sampler, Trainer
 
 
 class Workbench(Protocol):
@@ -19,6 +19,10 @@ class Workbench(Protocol):
     @property
     def policy(self) -> LocalPolicy:
         """Sampling and scoring of every version made servable here, and of `STUDENT`."""
+
+    @property
+    def sampler(self) -> Sampler:
+        """The sampler behind `policy`, for a gateway in this process."""
 
     def start_from(self, version: PolicyVersion) -> None:
         """Put the trainer, its reference and its teacher on a version."""

@@ -8,16 +8,20 @@ It must not know messages or tokens.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NoReturn
 
 import jinja2
 import jinja2.ext
+import jinja2.meta
 import jinja2.nodes
 import jinja2.parser
 import jinja2.sandbox
 
 from practicum.errors import ConfigError, RequestError
+
+_GIVEN = frozenset({"messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token"})
 
 
 class TemplateRefusal(jinja2.TemplateError):
@@ -50,15 +54,30 @@ class ChatTemplate:
         except jinja2.TemplateError as error:
             raise ConfigError(f"The model's chat template does not compile: {error}") from error
         self._constants = {"bos_token": bos, "eos_token": eos}
+        named = jinja2.meta.find_undeclared_variables(environment.parse(source))
+        # What a request may set: the template's switches, but not what it is rendered from.
+        self.options = frozenset(named - _GIVEN - environment.globals.keys())
 
-    def render(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> str:
-        """Text of the conversation with the prompt for the next assistant turn.
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: list[dict[str, Any]] | None,
+        options: Mapping[str, Any] = {},
+    ) -> str:
+        """Text of the conversation with the prompt for the next assistant turn; `options` are further variables.
 
         Raises: RequestError when the template refuses the conversation or fails on it.
         """
         try:
             return self._template.render(
-                messages=messages, tools=tools, documents=None, add_generation_prompt=True, **self._constants
+                {
+                    **options,
+                    "messages": list(messages),
+                    "tools": tools,
+                    "documents": None,
+                    "add_generation_prompt": True,
+                    **self._constants,
+                }
             )
         except TemplateRefusal as error:
             raise RequestError(

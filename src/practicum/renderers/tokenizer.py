@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,6 +23,8 @@ from practicum.types.seams import Tokenizer
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # A character has at most four bytes, so an unfinished one shows as at most three U+FFFD.
 _LONGEST_OPEN_END = 3
+# DeepSeek's turn tokens and some of Qwen's are not marked as special, yet what a user writes must not become one.
+_CONTROL = re.compile("<[|｜].+[|｜]>")
 _CONTEXT_TOKENS = 8
 
 
@@ -119,13 +121,13 @@ class HubTokenizer:
         tokenizer.no_truncation()
         tokenizer.no_padding()
         self._tokenizer = tokenizer
-        self._plain = tokenizers.Tokenizer.from_str(tokenizer.to_str())
-        self._plain.encode_special_tokens = True
+        added = tokenizer.get_added_tokens_decoder().values()
+        unmarked = {token.content for token in added if not token.special and _CONTROL.fullmatch(token.content)}
+        self._specials = frozenset({token.content for token in added if token.special} | unmarked)
+        self._plain = _recognising_none(tokenizer, unmarked)
         self._eos_ids = eos_ids
         self._bos = bos
         self._eos = eos
-        added = tokenizer.get_added_tokens_decoder().values()
-        self._specials = frozenset(token.content for token in added if token.special)
 
     @classmethod
     def from_folder(cls, path: Path) -> HubTokenizer:
@@ -180,6 +182,11 @@ class HubTokenizer:
         """Text of the token that ends a turn."""
         return self._eos
 
+    @property
+    def json(self) -> str:
+        """The tokenizer as a `tokenizer.json` holds it."""
+        return str(self._tokenizer.to_str())
+
     def encode(self, text: str) -> list[int]:
         """Ids of `text`, special tokens recognised and none added."""
         return list(self._tokenizer.encode(without_surrogates(text), add_special_tokens=False).ids)
@@ -229,6 +236,19 @@ class IncrementalDecoder:
             return ""
         before = self._tokenizer.decode(self._context) if self._context else ""
         return self._tokenizer.decode(self._context + self._window)[len(before) :]
+
+
+def _recognising_none(tokenizer: tokenizers.Tokenizer, unmarked: Set[str]) -> tokenizers.Tokenizer:
+    """The same tokenizer, to which neither a special token nor one of `unmarked` is more than its text."""
+    source = tokenizer.to_str()
+    if unmarked:  # the library can ignore special tokens only, so they are made so
+        settings = json.loads(source)
+        for token in settings["added_tokens"]:
+            token["special"] = token["special"] or token["content"] in unmarked
+        source = json.dumps(settings)
+    plain = tokenizers.Tokenizer.from_str(source)
+    plain.encode_special_tokens = True
+    return plain
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -37,6 +37,10 @@ FIELDS: dict[str, Codec] = {
     "prompt_hash": PLAIN,
     "history_hash": PLAIN,
     "error": TEXT,
+    "kind_reason": TEXT,
+    "harness": TEXT,
+    "agent_id": TEXT,
+    "session_source": TEXT,
 }
 
 _COLUMNS = ", ".join(FIELDS)
@@ -73,12 +77,30 @@ def last(connection: Any, session_id: str) -> ModelCall | None:
     return _first(connection, f"{_SELECT} WHERE session_id = ? ORDER BY seq DESC LIMIT 1", (encode_text(session_id),))
 
 
+def last_turn(connection: Any, session_id: str, agent_id: str | None) -> ModelCall | None:
+    """The newest call of one of a session's agents that is no side call."""
+    return _first(
+        connection,
+        f"{_SELECT} WHERE session_id = ? AND agent_id IS ? AND kind <> 'auxiliary' ORDER BY seq DESC LIMIT 1",
+        (encode_text(session_id), None if agent_id is None else encode_text(agent_id)),
+    )
+
+
 def by_history(connection: Any, principal: str, history_hash: str) -> list[ModelCall]:
     """Calls of a principal after which the conversation is `history_hash`, newest first."""
     return _all(
         connection,
         f"{_SELECT} WHERE history_hash = ? AND history_hash <> '' AND principal = ? ORDER BY seq DESC",
         (history_hash, encode_text(principal)),
+    )
+
+
+def by_prompt(connection: Any, principal: str, prompt_hash: str, limit: int) -> list[ModelCall]:
+    """The newest calls of a principal whose conversation was `prompt_hash` before the answer, newest first."""
+    return _all(
+        connection,
+        f"{_SELECT} WHERE prompt_hash = ? AND prompt_hash <> '' AND principal = ? ORDER BY seq DESC LIMIT ?",
+        (prompt_hash, encode_text(principal), limit),
     )
 
 

@@ -16,7 +16,8 @@ def secret(connection: Any) -> bytes:
 def put(connection: Any, record: KeyRecord, key_hash: bytes) -> None:
     """Add a key."""
     connection.execute(
-        "INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (key_id) DO NOTHING",
+        "INSERT INTO keys (key_id, key_hash, principal, scopes, created_at, revoked_at, session_id)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key_id) DO NOTHING",
         (
             record.key_id,
             key_hash,
@@ -24,6 +25,7 @@ def put(connection: Any, record: KeyRecord, key_hash: bytes) -> None:
             " ".join(sorted(record.scopes)),
             record.created_at,
             record.revoked_at,
+            record.session_id,
         ),
     )
 
@@ -34,19 +36,29 @@ def revoke(connection: Any, key_id: str, at: float) -> bool:
     return bool(connection.changes())
 
 
+def revoke_for_session(connection: Any, session_id: str, at: float) -> int:
+    """Revoke the keys that belong to a session; how many."""
+    connection.execute(
+        "UPDATE keys SET revoked_at = ? WHERE session_id = ? AND revoked_at IS NULL", (at, encode_text(session_id))
+    )
+    return int(connection.changes())
+
+
 def find(connection: Any, key_hash: bytes) -> Principal | None:
     """The principal of a key that is not revoked."""
     rows = connection.execute(
-        "SELECT key_id, principal, scopes FROM keys WHERE key_hash = ? AND revoked_at IS NULL", (key_hash,)
+        "SELECT key_id, principal, scopes, session_id FROM keys WHERE key_hash = ? AND revoked_at IS NULL", (key_hash,)
     ).fetchall()
-    for key_id, principal, scopes in rows:
-        return Principal(key_id=key_id, name=decode_text(principal), scopes=_scopes(scopes))
+    for key_id, principal, scopes, session_id in rows:
+        return Principal(key_id=key_id, name=decode_text(principal), scopes=_scopes(scopes), session_id=session_id)
     return None
 
 
 def select(connection: Any) -> list[KeyRecord]:
     """All keys, oldest first, revoked ones too."""
-    rows = connection.execute("SELECT key_id, principal, scopes, created_at, revoked_at FROM keys ORDER BY rowid")
+    rows = connection.execute(
+        "SELECT key_id, principal, scopes, created_at, revoked_at, session_id FROM keys ORDER BY rowid"
+    )
     return [
         KeyRecord(
             key_id=key_id,
@@ -54,8 +66,9 @@ def select(connection: Any) -> list[KeyRecord]:
             scopes=_scopes(scopes),
             created_at=created_at,
             revoked_at=revoked_at,
+            session_id=session_id,
         )
-        for key_id, principal, scopes, created_at, revoked_at in rows
+        for key_id, principal, scopes, created_at, revoked_at, session_id in rows
     ]
 
 

@@ -21,8 +21,8 @@ _PREFIX = "pk_"
 _SECRET_BYTES = 30  # 40 url-safe characters
 
 
-def create_key(store: Store, principal: str, scopes: Iterable[Scope]) -> str:
-    """A new key for `principal`: `pk_` and 40 url-safe characters.
+def create_key(store: Store, principal: str, scopes: Iterable[Scope], *, session_id: str | None = None) -> str:
+    """A new key for `principal`: `pk_` and 40 url-safe characters. All calls with it are `session_id`'s where given.
 
     Raises: UsageError for an empty or slashed name, or scopes that do not exist.
     """
@@ -37,7 +37,9 @@ def create_key(store: Store, principal: str, scopes: Iterable[Scope]) -> str:
             hint="Use a non-empty name without `/`, which separates a principal from its users.",
         )
     plaintext = _PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
-    record = KeyRecord(key_id=new_id("key"), principal=principal, scopes=wanted, created_at=time.time())
+    record = KeyRecord(
+        key_id=new_id("key"), principal=principal, scopes=wanted, created_at=time.time(), session_id=session_id
+    )
     store.put_key(record, _digest(store, plaintext)).result()
     return plaintext
 

@@ -93,7 +93,49 @@ CREATE TABLE leases (name TEXT PRIMARY KEY, owner TEXT NOT NULL, token INTEGER N
 # Calls say which wire format they came through; those before it all came through one.
 _V2 = "ALTER TABLE calls ADD COLUMN dialect NOT NULL DEFAULT 'openai_chat';"
 
-MIGRATIONS: tuple[str, ...] = (_V1, _V2)
+# Calls say which rule gave their kind, which harness and agent sent them, and how their session was found.
+_V3 = """
+ALTER TABLE calls ADD COLUMN kind_reason;
+ALTER TABLE calls ADD COLUMN harness NOT NULL DEFAULT '';
+ALTER TABLE calls ADD COLUMN agent_id;
+ALTER TABLE calls ADD COLUMN session_source NOT NULL DEFAULT '';
+CREATE INDEX calls_by_prompt ON calls (prompt_hash, principal, seq) WHERE prompt_hash <> '';
+"""
+
+# Rollouts: a submission, its rollouts, what happened to each, and what graders said. A key may belong to one session.
+_V4 = """
+ALTER TABLE keys ADD COLUMN session_id;
+
+CREATE TABLE rollout_groups (
+  seq INTEGER PRIMARY KEY AUTOINCREMENT,
+  group_id TEXT NOT NULL UNIQUE, principal NOT NULL, submission NOT NULL, task NOT NULL,
+  created_at REAL NOT NULL, callback TEXT NOT NULL,
+  UNIQUE (principal, submission)
+);
+CREATE INDEX rollout_groups_to_tell ON rollout_groups (seq) WHERE callback = 'pending';
+CREATE TABLE rollouts (
+  seq INTEGER PRIMARY KEY AUTOINCREMENT,
+  rollout_id TEXT NOT NULL UNIQUE, group_id TEXT NOT NULL REFERENCES rollout_groups (group_id),
+  position INTEGER NOT NULL, state TEXT NOT NULL, instructions NOT NULL,
+  attempt INTEGER NOT NULL DEFAULT 0, session_id NOT NULL DEFAULT '', turns_done INTEGER NOT NULL DEFAULT 0,
+  cause TEXT, error, output NOT NULL DEFAULT '', created_at REAL NOT NULL, ended_at REAL,
+  UNIQUE (group_id, position)
+);
+CREATE INDEX rollouts_under_way ON rollouts (seq) WHERE state <> 'ended';
+CREATE TABLE rollout_events (
+  seq INTEGER PRIMARY KEY AUTOINCREMENT,
+  event_id TEXT NOT NULL UNIQUE, rollout_id TEXT NOT NULL REFERENCES rollouts (rollout_id),
+  attempt INTEGER NOT NULL, kind TEXT NOT NULL, at REAL NOT NULL, detail NOT NULL
+);
+CREATE INDEX rollout_events_by_rollout ON rollout_events (rollout_id, seq);
+CREATE TABLE rollout_outcomes (
+  rollout_id TEXT NOT NULL REFERENCES rollouts (rollout_id), position INTEGER NOT NULL,
+  name NOT NULL, reward REAL, reason NOT NULL, given_by NOT NULL,
+  PRIMARY KEY (rollout_id, position)
+);
+"""
+
+MIGRATIONS: tuple[str, ...] = (_V1, _V2, _V3, _V4)
 
 
 def migrate(

@@ -8,18 +8,20 @@ per thread, and see everything whose future has resolved.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from practicum.store import call_rows, connections, feedback_rows, key_rows, policy_rows, run_rows, schema
+from practicum.store import call_rows, connections, feedback_rows, key_rows, policy_rows, rollout_rows, run_rows, schema
 from practicum.store.codec import encode_row
 from practicum.store.core import Core
 from practicum.types.calls import CallStatus, ModelCall
 from practicum.types.feedback import Feedback, FeedbackEvent, TargetKind
+from practicum.types.outcomes import Outcome
 from practicum.types.policies import Decision, PolicyVersion
 from practicum.types.principals import KeyRecord, Principal
+from practicum.types.rollouts import Cause, Group, Rollout, RolloutState
 from practicum.types.runs import Lease, Run, RunStep
 
 
@@ -83,9 +85,17 @@ class Store(Core):
         """Calls of a principal after which the conversation is `history_hash`, newest first."""
         return self._read(lambda connection: call_rows.by_history(connection, principal, history_hash))
 
+    def find_by_prompt(self, principal: str, prompt_hash: str, limit: int = 8) -> list[ModelCall]:
+        """The newest calls of a principal that were asked `prompt_hash`, newest first."""
+        return self._read(lambda connection: call_rows.by_prompt(connection, principal, prompt_hash, limit))
+
     def last_call(self, session_id: str) -> ModelCall | None:
         """The newest call of a session."""
         return self._read(lambda connection: call_rows.last(connection, session_id))
+
+    def last_turn(self, session_id: str, agent_id: str | None) -> ModelCall | None:
+        """The newest call of one of a session's agents (None: the main one) that is no side call."""
+        return self._read(lambda connection: call_rows.last_turn(connection, session_id, agent_id))
 
     def count_calls(self) -> int:
         """How many calls there are."""
@@ -153,6 +163,10 @@ class Store(Core):
     def revoke_key(self, key_id: str, at: float) -> Future[bool]:
         """Revoke a key; False where there is none."""
         return self._write(lambda connection: key_rows.revoke(connection, key_id, at))
+
+    def revoke_session_keys(self, session_id: str, at: float) -> Future[int]:
+        """Revoke the keys that belong to a session; how many."""
+        return self._write(lambda connection: key_rows.revoke_for_session(connection, session_id, at))
 
     def find_key(self, key_hash: bytes) -> Principal | None:
         """The principal of a key that is not revoked."""
@@ -236,6 +250,55 @@ class Store(Core):
     def lease(self, name: str) -> Lease | None:
         """Who holds, or last held, a lease."""
         return self._read(lambda connection: run_rows.get_lease(connection, name))
+
+    # -- rollouts (`harnesses.RolloutService` runs them; use that) -----------------------------------------------
+
+    def submit_rollouts(self, group: Group, submission: str, rollout_ids: Sequence[str]) -> Future[Group]:
+        """Add a group with its rollouts; the earlier one where `submission` was used. Conflict for another task."""
+        return self._write(lambda connection: rollout_rows.submit(connection, group, submission, rollout_ids))
+
+    def change_rollout(
+        self,
+        event: rollout_rows.RolloutEvent,
+        changes: Mapping[str, Any],
+        outcomes: Sequence[Outcome] = (),
+        *,
+        attempt: int | None = None,
+    ) -> Future[bool]:
+        """Record what happened to a rollout and change it; False where it has ended or is at another attempt."""
+        return self._write(lambda connection: rollout_rows.change(connection, event, changes, outcomes, attempt))
+
+    def set_callback(self, group_id: str, callback: str) -> Future[None]:
+        """Note what became of telling a group's end."""
+        return self._write(lambda connection: rollout_rows.set_callback(connection, group_id, callback))
+
+    def untold_groups(self) -> list[str]:
+        """Groups whose end somebody waits to be told."""
+        return self._read(rollout_rows.untold)
+
+    def groups(self, principal: str | None = None, limit: int = 100) -> list[Group]:
+        """The newest groups, newest first, without their rollouts."""
+        return self._read(lambda connection: rollout_rows.groups_of(connection, principal, limit))
+
+    def get_group(self, group_id: str) -> Group:
+        """A group with its rollouts. Raises NotFound."""
+        return self._read(lambda connection: rollout_rows.require_group(connection, group_id))
+
+    def get_rollout(self, rollout_id: str) -> Rollout:
+        """One rollout. Raises NotFound."""
+        return self._read(lambda connection: rollout_rows.require_rollout(connection, rollout_id))
+
+    def rollout_states(self, group_id: str) -> list[tuple[str, RolloutState, Cause | None]]:
+        """`(rollout_id, state, cause)` of a group's rollouts; the ended ones first, in the order of their ends."""
+        return self._read(lambda connection: rollout_rows.states(connection, group_id))
+
+    def rollouts_under_way(self) -> list[tuple[str, str]]:
+        """`(group_id, rollout_id)` of every rollout that has not ended, in order of submission."""
+        return self._read(rollout_rows.under_way)
+
+    def rollout_events(self, rollout_id: str) -> list[rollout_rows.RolloutEvent]:
+        """What happened to a rollout, oldest first."""
+        return self._read(lambda connection: rollout_rows.events(connection, rollout_id))
 
 
 def open_store(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,6 +13,9 @@ CallStatus = Literal["open", "complete", "aborted", "failed", "interrupted"]
 
 # The one place that decides which calls may train.
 TRAINABLE_KINDS: frozenset[CallKind] = frozenset({"agent", "compaction"})
+# A token that was drawn with certainty, and to which the policy itself gave less than an even chance, was imposed.
+_EVEN_CHANCE = math.log(0.5)
+_CERTAIN = -1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +27,10 @@ class ModelCall:
     came in; `text` is the completion decoded, with markup. `history_hash` names the conversation after this answer,
     `prompt_hash` the one before it: a later request whose messages extend the former continues this call's episode.
     Times are UTC seconds since the epoch.
+
+    `kind_reason` names the rule that gave the kind, None where nothing but a plain turn was seen. `harness` is who sent
+    the request, as far as its headers tell; `agent_id` tells sub-agents of one session apart, None for the main agent;
+    `session_source` says how the session was found.
     """
 
     call_id: str
@@ -50,6 +58,23 @@ class ModelCall:
     prompt_hash: str = ""
     history_hash: str = ""
     error: str | None = None
+    kind_reason: str | None = None
+    harness: str = ""
+    agent_id: str | None = None
+    session_source: str = ""
+
+    @property
+    def imposed(self) -> tuple[bool, ...]:
+        """[T]: tokens that a constraint left no choice about and that the policy would likely not have chosen.
+
+        They say nothing of the policy: a gradient of their raw logprob would push what was never decided.
+        """
+        if len(self.sampled_logprobs) != len(self.logprobs):
+            return (False,) * len(self.completion_ids)
+        return tuple(
+            left is not None and raw is not None and left >= _CERTAIN and raw < _EVEN_CHANCE
+            for left, raw in zip(self.sampled_logprobs, self.logprobs, strict=True)
+        )
 
     @property
     def untrainable_reason(self) -> str | None:
@@ -57,7 +82,7 @@ class ModelCall:
         if self.status != "complete":
             return f"status is {self.status}: {self.error or 'the answer was not delivered whole'}"
         if self.kind not in TRAINABLE_KINDS:
-            return f"kind is {self.kind}"
+            return f"kind is {self.kind}: {self.kind_reason}" if self.kind_reason else f"kind is {self.kind}"
         if not self.completion_ids:
             return "no sampled token"
         if not len(self.completion_ids) == len(self.logprobs) == len(self.versions):
@@ -67,4 +92,6 @@ class ModelCall:
             )
         if any(value is None for value in self.logprobs):
             return "a sampled token has no logprob"
+        if all(self.imposed):
+            return "its constraint left the policy no choice"
         return None

@@ -38,7 +38,8 @@ class Sampler(Protocol):
     def sample(self, request: SampleRequest) -> AsyncIterator[TokenChunk]:
         """Stream one completion. Closing the iterator cancels the generation.
 
-        Raises: NotFound for a version that is not loaded; EngineError when the engine failed.
+        Raises: NotFound for a version that is not loaded; EngineError when the engine failed. Before anything is
+        sampled: RequestError for a constraint that cannot be met, Unsupported by an engine that enforces none.
         """
 
     async def load(self, version: int, adapter_path: Path | None, digest: str) -> None:

@@ -9,7 +9,7 @@ A logprob that is not known is None, never 0.0, which would claim probability 1.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 FinishReason = Literal["stop", "length", "tool_calls", "aborted", "error"]
@@ -23,10 +23,14 @@ class Constraint:
     """What a completion must match, enforced while it is sampled.
 
     `text` is the schema as JSON, the regular expression, or a grammar in Lark notation; empty for `json_object`.
+    Where `strict` is False, an engine may leave out keywords of a schema that it cannot enforce; otherwise it refuses
+    them. `source` is the request's field that asks for it, for errors.
     """
 
     kind: ConstraintKind
     text: str = ""
+    strict: bool = True
+    source: str = field(default="constraint", compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.gateway.thinking import ThinkingRenderer
 
 from practicum.engines.scripted import ScriptedCall, ScriptedSampler, Step, Turn, play
 from practicum.episodes.rows import training_rows
@@ -83,6 +84,60 @@ async def test_a_second_run_that_brings_the_history_goes_on_with_the_chain(start
     first = await agent.run("Count.")
     await agent.run("Go on.", message_history=first.all_messages())
     assert_one_chain(up.calls(), up.renderer)
+
+
+PYDANTIC = ("chat", "responses", "anthropic", "gemini")
+
+
+def pydantic_model(up: Any, api: str) -> Any:
+    """The real harness's model for one API, asking for thinking where that is the caller's choice."""
+    from pydantic_ai.models.anthropic import AnthropicModel, AnthropicModelSettings
+    from pydantic_ai.models.google import GoogleModel, GoogleModelSettings
+    from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+    from pydantic_ai.providers.anthropic import AnthropicProvider
+    from pydantic_ai.providers.google import GoogleProvider
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    if api == "anthropic":
+        thinking = AnthropicModelSettings(anthropic_thinking={"type": "enabled", "budget_tokens": 1024})
+        return AnthropicModel(
+            "practicum", provider=AnthropicProvider(base_url=up.url, api_key=up.key), settings=thinking
+        )
+    if api == "gemini":
+        config = GoogleModelSettings(google_thinking_config={"include_thoughts": True})
+        return GoogleModel("practicum", provider=GoogleProvider(base_url=up.url, api_key=up.key), settings=config)
+    model = OpenAIChatModel if api == "chat" else OpenAIResponsesModel
+    return model("practicum", provider=OpenAIProvider(base_url=f"{up.url}/v1", api_key=up.key))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("api", PYDANTIC)
+async def test_w9_pydantic_ai_with_a_model_that_thinks_is_one_chain(start: Any, api: str, stream: bool) -> None:
+    from pydantic_ai import Agent
+
+    def thinks(turn: Turn) -> Step:
+        step = two_tools_then_text(turn)
+        return step.model_copy(update={"content": f"<think>thought {turn.assistant_turns}</think>{step.content}"})
+
+    up = start(ScriptedSampler(thinks), renderer=ThinkingRenderer())
+    agent = Agent(pydantic_model(up, api), system_prompt="Be brief.")
+
+    @agent.tool_plain
+    def look_up(key: str, limit: int = 1) -> str:
+        """Look something up."""
+        return f"{key} is {limit}"
+
+    async def watch(context: Any, events: Any) -> None:
+        async for _ in events:
+            pass
+
+    said = await agent.run("What are they?", event_stream_handler=watch if stream else None)
+    assert said.output.startswith("Done after: <tool_response>")
+    calls = up.calls()
+    assert len(calls) == 3
+    assert_one_chain(calls, up.renderer)
+    rendered = up.renderer.tokenizer.decode(calls[2].prompt_ids)
+    assert "<think>thought 0</think>" in rendered and "<tool_response>ü is 3</tool_response>" in rendered
 
 
 def test_mini_swe_agent_finishes_its_task(start: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,7 @@
 """Advantages against hand-computed numbers; the served tokens keep the sampler's logprobs; R1 is what it guards."""
 
+from dataclasses import replace
+
 import pytest
 
 from practicum.algorithms.polarity import Polarity, Verdict, advantages
@@ -13,6 +15,11 @@ def verdict(n: int, polarity: float) -> Verdict:
 
 def test_advantages_by_hand() -> None:
     assert advantages([1.0, -1.0, 0.5]) == pytest.approx([1.0, -1.05, 0.5 - (0.95 * 0.05 - 0.05)])
+
+
+def test_l5_tokens_that_a_constraint_imposed_weigh_nothing() -> None:
+    (stream,) = Polarity([replace(verdict(0, 1.0), imposed=(True, False))], batch=1, seed=0).batch(0).streams
+    assert stream.rows[0].weights == (0.0, 0.5)
 
 
 def test_r1_one_judged_answer_keeps_its_signal() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 SCHEMA = {"type": "object", "properties": {"command": {"type": "string"}}}
+FUNCTION = {"type": "function", "function": {"name": "bash"}}
 BODIES: dict[str, dict[str, Any]] = {
     "openai_chat": {
         "model": "practicum",
@@ -20,6 +21,8 @@ BODIES: dict[str, dict[str, Any]] = {
             {"role": "tool", "content": "x", "tool_call_id": "c"},
         ],
         "tools": [{"type": "function", "function": {"name": "bash", "parameters": SCHEMA}}],
+        "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [FUNCTION]}},
+        "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA, "strict": True}},
         "stop": ["END"],
         "max_tokens": 3,
     },
@@ -33,12 +36,14 @@ BODIES: dict[str, dict[str, Any]] = {
             {"type": "function_call_output", "call_id": "c", "output": "x"},
         ],
         "tools": [{"type": "function", "name": "bash", "parameters": SCHEMA}, {"type": "web_search"}],
-        "text": {"format": {"type": "text"}},
+        "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "bash"}]},
+        "text": {"format": {"type": "json_schema", "name": "x", "schema": SCHEMA}},
         "max_output_tokens": 3,
     },
     "openai_completions": {
         "model": "practicum",
         "prompt": [1, 2, 3],
+        "structured_outputs": {"choice": ["a", "b"], "regex": None},
         "stop": ["END"],
         "stream_options": {"include_usage": True},
         "max_tokens": 3,
@@ -53,7 +58,8 @@ BODIES: dict[str, dict[str, Any]] = {
             {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "x"}]},
         ],
         "tools": [{"name": "bash", "input_schema": SCHEMA}],
-        "tool_choice": {"type": "auto"},
+        "tool_choice": {"type": "auto", "name": None},
+        "output_config": {"effort": "low", "format": {"type": "json_schema", "schema": SCHEMA}},
         "stop_sequences": ["END"],
     },
     "gemini": {
@@ -64,8 +70,13 @@ BODIES: dict[str, dict[str, Any]] = {
             {"role": "user", "parts": [{"functionResponse": {"name": "bash", "response": {"output": "x"}}}]},
         ],
         "tools": [{"functionDeclarations": [{"name": "bash", "parameters": {"type": "OBJECT"}}]}],
-        "toolConfig": {"functionCallingConfig": {"mode": "AUTO"}},
-        "generationConfig": {"maxOutputTokens": 3, "stopSequences": ["END"]},
+        "toolConfig": {"functionCallingConfig": {"mode": "VALIDATED", "allowedFunctionNames": ["bash"]}},
+        "generationConfig": {
+            "maxOutputTokens": 3,
+            "stopSequences": ["END"],
+            "responseMimeType": "application/json",
+            "responseSchema": {"type": "OBJECT", "properties": {"a": {"type": "STRING", "nullable": True}}},
+        },
     },
 }
 _ODD: tuple[Any, ...] = (

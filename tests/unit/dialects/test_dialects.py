@@ -63,6 +63,35 @@ def test_w10_unknown_fields_are_accepted_and_kept(dialect: str) -> None:
     assert read(dialect, body).body == body
 
 
+# What harnesses send that changes how an answer comes about, or what is kept of it, but not what is asked.
+HARMLESS: dict[str, dict[str, Any]] = {
+    "openai_chat": {
+        "prediction": {"type": "content", "content": "x"}, "store": True, "metadata": {"a": "b"}, "verbosity": "low",
+        "service_tier": "flex", "prompt_cache_key": "k", "safety_identifier": "u", "user": "u",
+        "reasoning_effort": "high",
+    },
+    "openai_responses": {
+        "store": False, "metadata": {"a": "b"}, "prompt_cache_key": "k", "service_tier": "auto", "user": "u",
+        "client_metadata": {"x": 1}, "text": {"verbosity": "low"}, "reasoning": {"effort": "low", "context": "all"},
+        "include": ["reasoning.encrypted_content"], "truncation": "disabled",
+    },
+    "openai_completions": {"user": "u", "metadata": {"a": "b"}, "best_of": 1},
+    "anthropic_messages": {
+        "metadata": {"user_id": "u"}, "service_tier": "auto", "context_management": {"edits": []}, "betas": ["x"],
+        "thinking": {"type": "adaptive", "display": "omitted"}, "output_config": {"effort": "medium"},
+    },
+    "gemini": {"safetySettings": [], "labels": {"a": "b"}, "store": True},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_w10_what_harnesses_send_beside_the_question_changes_nothing(dialect: str) -> None:
+    plain, body = read(dialect, BODIES[dialect]), {**BODIES[dialect], **HARMLESS[dialect]}
+    request = read(dialect, body)
+    assert (request.messages, request.tools, request.params) == (plain.messages, plain.tools, plain.params)
+    assert (request.prompt, request.max_tokens, request.body) == (plain.prompt, plain.max_tokens, body)
+
+
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_broken_bodies_are_read_or_refused_by_name(dialect: str) -> None:
     refused = 0

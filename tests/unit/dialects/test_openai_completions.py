@@ -88,8 +88,7 @@ def test_a_missing_prompt_is_named() -> None:
     [
         ("n", 2), ("best_of", 2), ("suffix", "end"), ("echo", True), ("logprobs", 1), ("logit_bias", {"5": 1}),
         ("frequency_penalty", 0.5), ("presence_penalty", 0.5), ("repetition_penalty", 1.1), ("min_p", 0.1),
-        ("prompt_logprobs", 1), ("response_format", {"type": "json_object"}), ("guided_json", {}),
-        ("guided_regex", "a"), ("guided_choice", ["a"]), ("guided_grammar", "a"),
+        ("prompt_logprobs", 1), ("response_format", {"type": "xml"}),
     ],
 )  # fmt: skip
 def test_what_cannot_be_honoured_is_refused_by_name(field: str, value: Any) -> None:

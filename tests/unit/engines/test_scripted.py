@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from practicum.engines.scripted import ScriptedSampler, letters, read_script
-from practicum.errors import ConfigError, EngineError, NotFound
+from practicum.engines.scripted import ScriptedCall, ScriptedSampler, Step, letters, play, read_script
+from practicum.errors import ConfigError, EngineError, NotFound, RequestError
 from practicum.renderers import ByteTokenizer, Renderer
 from practicum.types.messages import Message, ToolSpec
-from practicum.types.tokens import SampleRequest, SamplingParams, TokenChunk
+from practicum.types.tokens import Constraint, SampleRequest, SamplingParams, TokenChunk
 
 RENDERER = Renderer(ByteTokenizer())
 ASK = [Message(role="user", content="Go.")]
@@ -139,3 +140,58 @@ async def test_a_step_may_fail(tmp_path: Path) -> None:
     file.write_text('[{"content": "half", "fail": "the engine burns"}]')
     with pytest.raises(EngineError, match="burns"):
         await chunks(ScriptedSampler.from_spec(f"scripted:{file}"), request())
+
+
+def bound(constraint: Constraint, tools: tuple[ToolSpec, ...] = ()) -> SampleRequest:
+    asked = request(tools=tools)
+    return replace(asked, stop_ids=RENDERER.stop_ids, params=replace(asked.params, constraint=constraint))
+
+
+BASH = ToolSpec(name="bash", parameters={"type": "object", "properties": {"command": {"type": "string"}}})
+TITLE = {"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]}
+CODED = {
+    "type": "object",
+    "properties": {"code": {"type": "string", "pattern": "^[A-Z]{3}$"}, "part": {"$ref": "#/$defs/part"}},
+    "required": ["code", "part"],
+    "$defs": {"part": {"type": "array", "items": {"type": "string", "minLength": 2}, "minItems": 2}},
+}
+
+
+@pytest.mark.parametrize(
+    ("script", "constraint", "expected"),
+    [
+        ('{"own": [1]}', Constraint(kind="json_object"), '{"own": [1]}'),
+        ("no JSON", Constraint(kind="json_object"), "{}"),
+        ("no JSON", Constraint(kind="json_schema", text=json.dumps(TITLE)), '{"title": "title"}'),
+        ('{"title": 5}', Constraint(kind="json_schema", text=json.dumps(TITLE)), '{"title": "title"}'),
+        ("x", Constraint(kind="json_schema", text=json.dumps(CODED)), '{"code":"AAA","part":["aa","aa"]}'),
+        ("x", Constraint(kind="regex", text="[A-Z]{2}-[0-9]+"), "AA-0"),
+        ("no", Constraint(kind="grammar", text='start: "yes" | "no"'), "no"),
+    ],
+)
+async def test_under_a_constraint_it_says_what_matches(script: str, constraint: Constraint, expected: str) -> None:
+    out = await chunks(ScriptedSampler(play([Step(content=script)])), bound(constraint))
+    said = RENDERER.tokenizer.decode([token for chunk in out for token in chunk.ids])
+    assert said == expected + "<|im_end|>" and out[-1].finish_reason == "stop"
+    own = script == expected
+    assert {chunk.logprobs for chunk in out} == {(0.0,) if own else (None,)}  # unknown is never 0.0
+    assert {chunk.sampled_logprobs for chunk in out} == {(0.0,)}
+
+
+async def test_a_forced_call_is_the_scripts_own_or_else_the_least_that_is_one() -> None:
+    number = ToolSpec(
+        name="num", parameters={"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    )
+    script = Step(content="I look.", tool_calls=[ScriptedCall(name="bash", arguments={"command": "ls"})])
+    for tools, name, arguments in (((BASH, number), "bash", {"command": "ls"}), ((number,), "num", {"n": 0})):
+        forced = RENDERER.call_constraint(tools, several=True, answer=None, source="tool_choice")
+        said = await text(ScriptedSampler(play([script])), bound(forced, (BASH, number)))
+        assert said.startswith("<tool_call>\n") and said.endswith("\n</tool_call><|im_end|>")
+        assert json.loads(said.split("\n")[1]) == {"name": name, "arguments": arguments}
+
+
+async def test_a_constraint_that_cannot_be_met_is_refused_before_the_first_token() -> None:
+    wrong = Constraint(kind="json_schema", text='{"type": "wat"}', source="response_format")
+    with pytest.raises(RequestError) as caught:
+        await anext(ScriptedSampler().sample(bound(wrong)))
+    assert caught.value.param == "response_format"

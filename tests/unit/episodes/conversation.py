@@ -38,7 +38,7 @@ def call(
         "created_at": float(next(_order)),
         "policy_version": 3,
         "model": "practicum@3",
-        "request": {"messages": [{"role": m.role, "content": m.content} for m in messages]},
+        "request": {"model": "practicum", "messages": [{"role": m.role, "content": m.content} for m in messages]},
         "finish_reason": "stop",
         "logprobs": tuple(-0.5 for _ in ids),
         "sampled_logprobs": tuple(-0.5 for _ in ids),

@@ -69,6 +69,7 @@ def test_ids_that_do_not_extend_the_parent_fork_instead_of_merging() -> None:
         ({"logprobs": (-0.1,)}, "2 ids, 1 logprobs"),
         ({"logprobs": (-0.1, -0.1, -0.1)}, "2 ids, 3 logprobs"),
         ({"versions": (3,)}, "1 versions"),
+        ({"logprobs": (-9.0, -5.0), "sampled_logprobs": (0.0, 0.0)}, "no choice"),
     ],
 )
 def test_w3_w4_a_call_that_cannot_train_is_refused_with_its_reason(fields: dict[str, Any], words: str) -> None:
@@ -83,6 +84,18 @@ def test_a_call_that_does_not_train_is_masked_inside_its_episode() -> None:
     (row,) = training_rows(calls).rows
     assert row.mask == (True, True, False, False, False, False, True, True)
     assert row.call_ids == ("c1", "c3")
+
+
+def test_l5_what_a_constraint_imposed_is_masked_and_what_it_only_narrowed_is_not() -> None:
+    likely, unlikely = -0.1, -4.0
+    one = call(
+        "c1", A, said("x"), ids=(1000, 1001, 1002, 1003), logprobs=(unlikely, likely, unlikely, unlikely),
+        sampled_logprobs=(0.0, 0.0, -0.7, unlikely), versions=(3,) * 4,
+    )  # fmt: skip
+    (row,) = training_rows([one]).rows
+    assert one.imposed == (True, False, False, False)
+    assert row.mask == (False, True, True, True)
+    assert row.logprobs == (None, likely, unlikely, unlikely) and row.versions == (None, 3, 3, 3)
 
 
 def test_e6_a_session_without_a_call_says_so() -> None:
@@ -128,7 +141,7 @@ def test_w18_only_the_consumed_answer_trains() -> None:
         call("c3", [*A, said("y"), user("b")], said("z"), prompt=(1, 2, 1000, 1001, 3), parent_call_id="c2"),
     ]
     made = training_rows(calls)
-    assert made.refusals == {"c1": "kind is retry"}
+    assert made.refusals == {"c1": "kind is retry: answer_not_used"}
     assert {name for row in made.rows for name in row.call_ids} == {"c2", "c3"}
 
 

@@ -67,7 +67,7 @@ def test_the_sessions_own_call_comes_before_a_newer_one_of_another_session() -> 
         ([Message(role="system", content="Other."), *SECOND_MESSAGES[1:], said("d"), user("e")], "system_changed"),
         ([*SECOND_MESSAGES, said("D"), user("e")], "assistant_rewritten"),
         ([*OPENING, said("B"), user("c"), said("d"), user("e")], "assistant_rewritten"),
-        ([SYSTEM, user("A"), said("b"), user("c")], "assistant_not_served"),
+        ([SYSTEM, user("A"), said("b"), user("c")], "history_rewritten"),
         ([*OPENING, user("more"), said("x"), user("c")], "assistant_rewritten"),
         ([SYSTEM], "new_conversation"),
         ([*OPENING], "history_shortened"),
@@ -83,6 +83,21 @@ def test_other_tools_fork() -> None:
     assert (
         reason([*SECOND_MESSAGES, said("d"), user("e")], (BASH, ToolSpec(name="sh", parameters={}))) == "tools_changed"
     )
+
+
+def test_other_options_of_the_template_fork() -> None:
+    messages = [*SECOND_MESSAGES, said("d"), user("e")]
+    joined = link(messages, (BASH,), None, EARLIER, options={"enable_thinking": False})
+    assert joined.fork_reason == "options_changed"
+    assert joined.prompt_hash == prefix_hashes(messages, (BASH,), {"enable_thinking": False})[-1]
+
+
+def test_w9_a_call_that_is_not_accepted_leaves_an_earlier_one_and_the_reason() -> None:
+    messages = [*SECOND_MESSAGES, said("d"), user("e")]
+    found = find_parent(messages, (BASH,), served(FIRST, SECOND), accept=lambda call, prefix: len(prefix) < 5)  # type: ignore[arg-type]
+    assert found is not None and found.call.call_id == "c1"
+    joined = link(messages, (BASH,), found, EARLIER, changed="reasoning_dropped")
+    assert (joined.parent, joined.fork_reason) == (found, "reasoning_dropped")
 
 
 def test_a_changed_own_message_forks() -> None:
@@ -113,9 +128,18 @@ def test_every_reason_is_explained() -> None:
 )
 def test_e7_the_kind_of_a_repeated_request_depends_on_the_earlier_answer(status: CallStatus, kind: CallKind) -> None:
     earlier = call("x", [user("a")], status=status)
-    assert call_kind(earlier, earlier.prompt_hash, None) == kind
-    assert call_kind(earlier, "another prompt", None) == "agent"
+    assert call_kind(earlier, earlier.prompt_hash)[0] == kind
+    assert call_kind(earlier, "another prompt") == call_kind(None, "p") == ("agent", None)
 
 
-def test_w12_one_token_asked_for_is_a_probe() -> None:
-    assert call_kind(None, "p", 1) == "auxiliary"
+def test_a_repeated_prompt_forks_for_the_reason_of_the_first_time() -> None:
+    first = call("x", [user("a")], fork_reason="system_changed")
+    again = link([user("a")], (), None, Earlier(call=first, messages=(user("a"),), tools=()))
+    assert again.fork_reason == "system_changed"
+
+
+def test_an_answer_that_is_still_there_behind_another_beginning_is_a_rewritten_history() -> None:
+    before = (user("In /home/a: go."), said("b"), user("c"))
+    earlier = Earlier(call=call("x", list(before)), messages=before, tools=())
+    messages = [user("In /home/b: go."), said("b"), user("c"), said("d"), user("e")]
+    assert link(messages, (), None, earlier).fork_reason == "history_rewritten"

@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from practicum.episodes.matching import extended_hash, prefix_hashes, tools_hash
+from practicum.episodes.matching import (
+    extended_hash,
+    has_reasoning,
+    prefix_hashes,
+    reasoning_change,
+    tools_hash,
+)
 from practicum.types.messages import Message, ToolCall, ToolSpec
 
 json_objects = st.dictionaries(
@@ -62,6 +68,54 @@ def test_reasoning_call_ids_and_names_of_results_do_not_count() -> None:
     assert same(one, Message(role="tool", content="42", tool_call_id="fc_a"))
     thought = Message(role="assistant", content="x", reasoning="hm")
     assert same(thought, Message(role="assistant", content="x"))
+
+
+def thinking(reasoning: str, content: str = "x") -> Message:
+    return Message(role="assistant", content=content, reasoning=reasoning)
+
+
+def test_w9_reasoning_in_the_text_is_the_same_message() -> None:
+    assert same(thinking("hm"), thinking("", "<think>\nhm\n</think>\n\nx"))
+    assert not same(thinking("hm"), thinking("", "say <think>hm</think>x"))
+    assert not same(Message(role="user", content="<think>a</think>b"), Message(role="user", content="b"))
+
+
+HI = Message(role="user", content="Hi")
+SERVED = (HI, thinking("one"), HI, thinking("two"))
+
+
+@pytest.mark.parametrize(
+    ("replayed", "rule", "expected"),
+    [
+        (SERVED, "fork", None),
+        ((HI, thinking(" o n\ne"), HI, thinking("", "<think>two</think>x")), "fork", None),
+        ((HI, thinking("ONE"), HI, thinking("two")), "extend", "reasoning_rewritten"),
+        ((HI, thinking("one"), HI, thinking("")), "infer", "reasoning_dropped"),
+        ((HI, thinking(""), HI, thinking("")), "infer", "reasoning_dropped"),  # the first one was sent back before
+        ((HI, thinking("one"), HI, thinking("")), "extend", None),
+        ((HI, thinking("one")), "fork", None),  # of another length: read otherwise when it was recorded
+    ],
+)
+def test_w9_what_a_caller_did_to_reasoning(replayed: Any, rule: Any, expected: str | None) -> None:
+    assert reasoning_change(replayed, SERVED, rule, returned=has_reasoning(replayed)) == expected
+
+
+@pytest.mark.parametrize(
+    ("rule", "returned", "expected"),
+    [("infer", False, None), ("infer", True, "reasoning_dropped"), ("fork", False, "reasoning_dropped"),
+     ("extend", True, None)],
+)  # fmt: skip
+def test_e1_an_answer_without_its_reasoning(rule: Any, returned: bool, expected: str | None) -> None:
+    assert reasoning_change((HI, thinking("")), (HI, thinking("hm")), rule, returned=returned) == expected
+
+
+def test_added_reasoning_changes_nothing_that_was_served() -> None:
+    assert reasoning_change((HI, thinking("hm")), (HI, thinking("")), "fork", returned=True) is None
+
+
+def test_options_of_the_template_make_another_conversation() -> None:
+    assert prefix_hashes([HI], ()) == prefix_hashes([HI], (), {})
+    assert len({prefix_hashes([HI], (), {"enable_thinking": on})[-1] for on in (True, False, None)}) == 3
 
 
 def test_text_counts_to_the_last_space() -> None:

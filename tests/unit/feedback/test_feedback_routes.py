@@ -12,6 +12,7 @@ from fastapi import FastAPI, Request, Response
 from practicum.dialects.problem import MEDIA_TYPE, problem
 from practicum.errors import PracticumError, Unauthenticated
 from practicum.feedback import Ledger
+from practicum.feedback.document import FeedbackBody, FeedbackPage
 from practicum.feedback.routes import router
 from practicum.store import open_store
 from practicum.types.calls import ModelCall
@@ -65,6 +66,7 @@ async def http(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
 async def give(http: httpx.AsyncClient, **body: Any) -> dict[str, Any]:
     response = await http.post("/v1/feedback", json=body)
     assert response.status_code == 201, response.text
+    FeedbackBody.model_validate_json(response.content)
     return dict(response.json())
 
 
@@ -146,6 +148,7 @@ async def test_pages(http: httpx.AsyncClient) -> None:
     ids = [(await give(http, call_id="call_1", comment=str(number)))["id"] for number in range(5)]
     first = (await http.get("/v1/feedback", params={"limit": 2})).json()
     assert [item["id"] for item in first["data"]] == [ids[4], ids[3]]
+    FeedbackPage.model_validate(first)
     assert (first["object"], first["first_id"], first["last_id"], first["has_more"]) == ("list", ids[4], ids[3], True)
     rest = (await http.get("/v1/feedback", params={"limit": 3, "after": first["last_id"]})).json()
     assert ([item["id"] for item in rest["data"]], rest["has_more"]) == ([ids[2], ids[1], ids[0]], False)

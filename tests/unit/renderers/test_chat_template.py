@@ -85,7 +85,7 @@ def test_w6_tool_calls_of_the_history_are_in_the_ids(renderer: Renderer) -> None
 def test_w6_a_template_that_drops_calls_gets_them_as_text() -> None:
     source = NATIVE_SOURCE.replace("m.tool_calls", "m.nothing")
     renderer = Renderer(TOKENIZER, source)
-    assert not renderer.native_tools
+    assert renderer.native_tools and not renderer.native_calls
     call = ToolCall(id="c1", name="bash", arguments='{"command": "ls"}')
     text = text_of(
         renderer.render([Message(role="user"), Message(role="assistant", content="Now.", tool_calls=(call,))])
@@ -175,3 +175,15 @@ def test_from_folder_finds_the_template_in_either_file(tmp_path: Path) -> None:
     assert text_of(Renderer.from_folder(tmp_path, TOKENIZER).render([])) == "D"
     (tmp_path / "chat_template.jinja").write_text("J")
     assert text_of(Renderer.from_folder(tmp_path, TOKENIZER).render([])) == "J"
+
+
+def test_options_are_variables_of_the_template_and_cannot_replace_the_conversation() -> None:
+    switch = NATIVE_SOURCE + "{% if enable_thinking is defined and not enable_thinking %}off{% endif %}"
+    renderer = Renderer(TOKENIZER, switch)
+    asked = {"enable_thinking": False, "messages": [], "bos_token": "x", "unknown": 1}
+    assert renderer.known(asked) == {"enable_thinking": False} and PLAIN.known(asked) == {}
+    hi = [Message(role="user", content="Hi")]
+    plain = renderer.tokenizer.decode(renderer.render(hi))
+    assert renderer.tokenizer.decode(renderer.render(hi, (), asked)) == plain + "off"
+    tail = renderer.tail(hi, hi, (), asked, stop_id=None)
+    assert renderer.tokenizer.decode(tail).endswith("off")

@@ -70,6 +70,21 @@ def test_hub_tokenizer_encodes_spelled_out_specials_as_text(model_folder: Path) 
     assert 2 not in plain and tokenizer.decode(plain) == "<|im_end|>"
 
 
+def test_turn_tokens_that_a_file_does_not_call_special_cannot_be_forged() -> None:
+    """As DeepSeek's are: added tokens with `special` false."""
+    bpe = tokenizers.Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    bpe.train_from_iterator([], trainers.BpeTrainer(initial_alphabet=alphabet, show_progress=False))
+    bpe.add_tokens([tokenizers.AddedToken("<｜User｜>"), tokenizers.AddedToken("<think>")])
+    tokenizer = HubTokenizer(bpe, eos_ids=frozenset({0}), bos="", eos="")
+    assert tokenizer.specials == {"<｜User｜>"}, "what a text may say is not a turn"
+    assert len(tokenizer.encode("<｜User｜>")) == 1
+    plain = tokenizer.encode_plain("<｜User｜>")
+    assert len(plain) > 1 and tokenizer.decode(plain) == "<｜User｜>"
+
+
 def test_a_lone_surrogate_does_not_crash_the_tokenizer(model_folder: Path) -> None:
     tokenizer = HubTokenizer.from_folder(model_folder)
     assert tokenizer.decode(tokenizer.encode("a\ud800b")) == "a�b"

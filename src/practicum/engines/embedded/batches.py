@@ -1,7 +1,9 @@
 """Rows to tensors: micro-batches within a token budget, right-padded, and the flat per-token targets.
 
 Legend: B rows, T padded length, N completion tokens of a micro-batch, row after row. Padding stands on the right, where
-causal attention of real tokens cannot see it, so no mask is needed and padding cannot change a result.
+causal attention of real tokens cannot see it, so no mask is needed and padding cannot change a result. Rows whose
+prompts begin alike may lie behind one copy of that beginning instead, in one sequence with a mask that keeps them
+apart: the same logits for fewer tokens.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -19,10 +21,28 @@ from practicum.types.training import Datum, LossName
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """`ids_BT`, and `keep_BT`: true where the logits predict a completion token, N places in all."""
+    """`ids_BT`, and `keep_BT`: true where the logits predict a completion token, N places in all.
+
+    Where rows share a beginning, B is 1, `positions_BT` are the tokens' places in their own rows, and `mask_B1TT` is
+    true where a token (third) sees another (fourth).
+    """
 
     ids_BT: torch.Tensor
     keep_BT: torch.Tensor
+    positions_BT: torch.Tensor | None = None
+    mask_B1TT: torch.Tensor | None = None
+
+    def forward(self, model: Any) -> torch.Tensor:
+        """Logits `[N, V]` at the kept places."""
+        output = model(
+            input_ids=self.ids_BT,
+            position_ids=self.positions_BT,
+            attention_mask=self.mask_B1TT,
+            logits_to_keep=self.keep_BT,
+            use_cache=False,
+        )
+        logits: torch.Tensor = output.logits
+        return logits
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +95,9 @@ def check_rows(batch: Sequence[Datum], loss: LossName, *, context_length: int, v
 def _check_row(row: Datum, loss: LossName, vocabulary: int) -> None:
     if not row.temperature > 0:
         raise RequestError(f"row {row.row_id}: temperature {row.temperature}; use the scoring temperature.")
-    if loss == "policy_gradient" and (row.advantages is None or row.logprobs is None or None in row.logprobs):
+    if loss == "policy_gradient" and (row.advantages is None or _unknown_logprob(row)):
         raise RequestError(
-            f"row {row.row_id}: policy_gradient needs an advantage and the sampler's logprob for every token.",
+            f"row {row.row_id}: policy_gradient needs an advantage and the sampler's logprob for every trained token.",
             hint="A row whose logprobs are unknown cannot be corrected for how it was sampled; leave it out.",
         )
     if loss == "distill" and not row.teacher_prompt_ids:
@@ -89,6 +109,13 @@ def _check_row(row: Datum, loss: LossName, vocabulary: int) -> None:
     for ids in (*prompts_of(row), row.completion_ids, moved):
         if ids and not 0 <= min(ids) <= max(ids) < vocabulary:
             raise RequestError(f"row {row.row_id}: an id is outside the vocabulary of {vocabulary}.")
+
+
+def _unknown_logprob(row: Datum) -> bool:
+    """Whether a token of non-zero weight has no logprob of its sampler's; the others were not sampled."""
+    if row.logprobs is None:
+        return True
+    return any(value is None and weight for value, weight in zip(row.logprobs, row.weights, strict=True))
 
 
 def micro_batches(batch: Sequence[Datum], budget_tokens: int) -> list[list[Datum]]:
@@ -108,6 +135,10 @@ def micro_batches(batch: Sequence[Datum], budget_tokens: int) -> list[list[Datum
     return groups
 
 
+# Attention over a packed sequence grows with its square, so a long one, or one that saves little, does not pay.
+_MOST_PACKED = 1280
+_WORTH_PACKING = 0.7
+
 Under = Literal["own", "teacher", "contrast"]
 
 
@@ -119,13 +150,40 @@ def prompts_of(row: Datum) -> tuple[tuple[int, ...], ...]:
 def tokens_of(rows: Sequence[Datum], under: Under = "own") -> Tokens:
     """The rows under their own prompts, the teacher's, or those it is contrasted with."""
     pairs = [(_prompt(row, under), row.completion_ids) for row in rows]
+    shared = _shared_beginning([prompt for prompt, _ in pairs])
     width = max(len(prompt) + len(completion) for prompt, completion in pairs)
+    packed = shared + sum(len(prompt) + len(completion) - shared for prompt, completion in pairs)
+    if packed <= _MOST_PACKED and packed <= _WORTH_PACKING * len(rows) * width:
+        return _packed(pairs, shared, packed)
     ids_BT = torch.zeros(len(rows), width, dtype=torch.long)
     keep_BT = torch.zeros(len(rows), width, dtype=torch.bool)
     for index, (prompt, completion) in enumerate(pairs):
         ids_BT[index, : len(prompt) + len(completion)] = torch.tensor([*prompt, *completion])
         keep_BT[index, len(prompt) - 1 : len(prompt) + len(completion) - 1] = True
     return Tokens(ids_BT, keep_BT)
+
+
+def _shared_beginning(prompts: Sequence[tuple[int, ...]]) -> int:
+    """Tokens that all prompts begin with, short of any prompt's last one, whose logits are the row's own."""
+    first, last = min(prompts), max(prompts)
+    most = min(map(len, prompts)) - 1
+    return next((place for place in range(most) if first[place] != last[place]), most)
+
+
+def _packed(pairs: Sequence[tuple[tuple[int, ...], tuple[int, ...]]], shared: int, total: int) -> Tokens:
+    ids = list(pairs[0][0][:shared])
+    positions = list(range(shared))
+    keep_BT = torch.zeros(1, total, dtype=torch.bool)
+    mask_TT = torch.zeros(total, total, dtype=torch.bool)
+    mask_TT[:, :shared] = True
+    for prompt, completion in pairs:
+        start, length = len(ids), len(prompt) + len(completion) - shared
+        ids += [*prompt[shared:], *completion]
+        positions += range(shared, shared + length)
+        mask_TT[start : start + length, start : start + length] = True
+        first = start + len(prompt) - shared - 1
+        keep_BT[0, first : first + len(completion)] = True
+    return Tokens(torch.tensor([ids]), keep_BT, torch.tensor([positions]), torch.tril(mask_TT)[None, None])
 
 
 def _prompt(row: Datum, under: Under) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ Legend: n running sequences of a version, Q tokens of a prompt chunk, K position
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -180,7 +181,7 @@ class Scheduler:
         """Sample the first token from `logits: [1, V]` and give the sequence a slot."""
         job = prompt.job
         assert isinstance(job, Generation)
-        drawn = draw(logits, [job.request.params], [uniform(job.seed, 0)])[0]
+        drawn = draw(logits, [job.request.params], [uniform(job.seed, 0)], [job.allowed()])[0]
         if drawn is None:
             raise EngineError("the model's logits are not finite after the prompt.")
         if prompt.logits is None:
@@ -202,21 +203,18 @@ class Scheduler:
     def _decode(self, pool: Pool) -> None:
         n = len(pool.running)
         rows, errors = self._logits(pool)
+        masks = _masks(pool.running, errors)
         healthy = [slot for slot in range(n) if slot not in errors]
         drawn = {}
         if healthy:
             jobs = [pool.running[slot] for slot in healthy]
-            drawn = dict(
-                zip(
-                    healthy,
-                    draw(
-                        rows if len(healthy) == n else rows[healthy],
-                        [job.request.params for job in jobs],
-                        [uniform(job.seed, job.sampled) for job in jobs],
-                    ),
-                    strict=True,
-                )
+            tokens = draw(
+                rows if len(healthy) == n else rows[healthy],
+                [job.request.params for job in jobs],
+                [uniform(job.seed, job.sampled) for job in jobs],
+                [masks[slot] for slot in healthy],
             )
+            drawn = dict(zip(healthy, tokens, strict=True))
         for slot in reversed(range(n)):
             job, token = pool.running[slot], drawn.get(slot)
             if token is None:
@@ -269,6 +267,18 @@ class Scheduler:
         if not pool.running:
             del self._pools[pool.served]
         self._weights.release(job.served)
+
+
+def _masks(jobs: Sequence[Generation], errors: dict[int, Exception]) -> list[torch.Tensor | None]:
+    """What each may sample next. A constraint that cannot be followed is its own sequence's error."""
+    masks: list[torch.Tensor | None] = [None] * len(jobs)
+    for slot, job in enumerate(jobs):
+        if slot not in errors:
+            try:
+                masks[slot] = job.allowed()
+            except Exception as error:
+                errors[slot] = _failure("following the constraint", error)
+    return masks
 
 
 def _failure(doing: str, error: Exception) -> Exception:

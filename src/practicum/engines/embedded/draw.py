@@ -1,6 +1,7 @@
 """One step of sampling: logits to a token and its two logprobs, row by row independent.
 
-Order: temperature, then top-k, then top-p over what top-k left (renormalised; the smallest set that reaches the mass).
+Order: temperature, then the constraint's mask, then top-k, then top-p over what top-k left (each over what the one
+before left, renormalised; top-p keeps the smallest set that reaches the mass). Rows without a mask never meet one.
 The token is drawn by inverting the cumulative distribution at a number in [0, 1) that comes from the request's seed and
 the token's index alone, so neighbours in the batch cannot change it; it also spares 49 k random numbers a row.
 Legend: N rows, V vocabulary.
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -22,7 +23,7 @@ _GUESS = 256
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A sampled token, its raw tempered logprob, and the one renormalised over what truncation left."""
+    """A sampled token, its raw tempered logprob, and the one renormalised over what mask and truncation left."""
 
     token: int
     logprob: float
@@ -36,13 +37,23 @@ def uniform(seed: int, index: int) -> float:
 
 
 @torch.no_grad()
-def draw(logits: torch.Tensor, params: Sequence[SamplingParams], uniforms: Sequence[float]) -> list[Drawn | None]:
-    """Sample a token a row from `logits: [N, V]`. None for a row whose logits hold a NaN or no finite value."""
+def draw(
+    logits: torch.Tensor,
+    params: Sequence[SamplingParams],
+    uniforms: Sequence[float],
+    masks: Sequence[torch.Tensor | None] = (),
+) -> list[Drawn | None]:
+    """Sample a token a row from `logits: [N, V]`. None for a row whose logits hold a NaN or no finite value.
+
+    `masks`: for each row [V], true where a token is allowed, or None where all are; empty where no row has one.
+    """
     temperatures = torch.tensor([each.scoring_temperature for each in params], dtype=torch.float32)
     logprobs = torch.log_softmax(logits.float() / temperatures[:, None], dim=-1)
+    masked = {row: mask for row, mask in enumerate(masks) if mask is not None}
+    left = _masked(logprobs, masked) if masked else logprobs
     # One NaN or a row without a finite value makes the whole row NaN; amax passes it on.
-    healthy = (~logprobs.amax(-1).isnan()).tolist()
-    masses = logprobs.exp()
+    healthy = (~left.amax(-1).isnan()).tolist()
+    masses = left.exp()
     log_kept = [0.0] * len(params)
     for row, each in enumerate(params):
         if healthy[row] and each.temperature > 0 and (each.top_k > 0 or each.top_p < 1):
@@ -55,12 +66,21 @@ def draw(logits: torch.Tensor, params: Sequence[SamplingParams], uniforms: Seque
     tokens = _invert(masses, uniforms)
     for row, each in enumerate(params):
         if each.temperature <= 0:
-            tokens[row] = logits[row].argmax()
+            tokens[row] = (left if row in masked else logits)[row].argmax()
     raw = logprobs.gather(1, tokens[:, None]).squeeze(1).tolist()
+    sampled = left.gather(1, tokens[:, None]).squeeze(1).tolist() if masked else raw
     return [
-        Drawn(token, value, min(value - kept_mass, 0.0)) if fine else None
-        for token, value, kept_mass, fine in zip(tokens.tolist(), raw, log_kept, healthy, strict=True)
+        Drawn(token, value, min(of_left - kept_mass, 0.0)) if fine else None
+        for token, value, of_left, kept_mass, fine in zip(tokens.tolist(), raw, sampled, log_kept, healthy, strict=True)
     ]
+
+
+def _masked(logprobs: torch.Tensor, masks: Mapping[int, torch.Tensor]) -> torch.Tensor:
+    """`logprobs: [N, V]` with the masked rows renormalised over what is allowed, in logs: it may be very little."""
+    left = logprobs.clone()
+    for row, mask in masks.items():
+        left[row] = torch.log_softmax(logprobs[row].masked_fill(~mask, -math.inf), dim=-1)
+    return left
 
 
 def _invert(masses: torch.Tensor, uniforms: Sequence[float]) -> torch.Tensor:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from practicum.engines.constraints import Matcher
 from practicum.engines.embedded.draw import Drawn
 from practicum.engines.embedded.kv import PromptCache
 from practicum.engines.embedded.weights import ServedVersion
@@ -27,13 +28,16 @@ def fresh_seed() -> int:
 
 @dataclass(slots=True, eq=False)
 class Generation:
-    """One sequence being sampled. `length` counts its positions with keys and values, `limit` its tokens at most."""
+    """One sequence being sampled. `length` counts its positions with keys and values, `limit` its tokens at most;
+    `matcher` follows it where its request has a constraint.
+    """
 
     request: SampleRequest
     served: ServedVersion
     emit: Emit
     limit: int
     seed: int
+    matcher: Matcher | None = None
     cancelled: bool = False
     sampled: int = 0
     last_id: int = -1
@@ -49,12 +53,18 @@ class Generation:
         """Most positions it can come to hold."""
         return len(self.request.prompt_ids) + self.limit
 
+    def allowed(self) -> torch.Tensor | None:
+        """[V]: which tokens may come next; None where all may. Raises EngineError where none may."""
+        return None if self.matcher is None else torch.from_numpy(self.matcher.allowed())
+
     def accept(self, drawn: Drawn) -> TokenChunk:
         """Record a sampled token; returns it as it is to be sent, with the finish reason if it is the last one."""
         self.sampled += 1
         self.last_id = drawn.token
         reason: FinishReason | None = None
-        if drawn.token in self.request.stop_ids:
+        if self.matcher is not None and drawn.token not in self.request.stop_ids:
+            self.matcher.advance(drawn.token)
+        if drawn.token in self.request.stop_ids or self._complete:
             reason = "stop"
         elif self.sampled >= self.limit:
             reason = "length"
@@ -65,6 +75,11 @@ class Generation:
             version=self.served.version,
             finish_reason=reason,
         )
+
+    @property
+    def _complete(self) -> bool:
+        """Whether the grammar is at its end and no stop id could say so."""
+        return self.matcher is not None and not self.request.stop_ids and self.matcher.finished
 
     def fail(self, error: Exception) -> None:
         """Hand out the error that ends this sequence."""

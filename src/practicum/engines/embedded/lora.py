@@ -121,9 +121,7 @@ class LoraPolicy:
             self._model.set_adapter("policy")
 
     def _forward(self, tokens: Tokens) -> torch.Tensor:
-        output = self._model(input_ids=tokens.ids_BT, logits_to_keep=tokens.keep_BT, use_cache=False)
-        logits: torch.Tensor = output.logits
-        return logits
+        return tokens.forward(self._model)
 
     @contextmanager
     def _recomputing(self, wanted: bool) -> Iterator[None]:

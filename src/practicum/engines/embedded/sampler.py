@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from practicum.engines.constraints import Constraints, Matcher
 from practicum.engines.embedded import models
 from practicum.engines.embedded.decode import Scheduler
 from practicum.engines.embedded.engine import EngineThread
@@ -22,6 +23,7 @@ from practicum.engines.embedded.jobs import Emit, Generation, Scoring, fresh_see
 from practicum.engines.embedded.settings import SamplerSettings
 from practicum.engines.embedded.weights import PolicyWeights
 from practicum.errors import ContextOverflow, RequestError
+from practicum.renderers import ChatTokenizer
 from practicum.types.tokens import FinishReason, SampleRequest, SamplingParams, TokenChunk
 
 
@@ -39,13 +41,23 @@ class Completion:
 
 
 class EmbeddedSampler:
-    """Samples from one base model under any number of policy versions. Satisfies `types.seams.Sampler`."""
+    """Samples from one base model under any number of policy versions. Satisfies `types.seams.Sampler`.
+
+    `tokenizer` is the model's; without it, requests with a constraint are refused.
+    """
 
     def __init__(
-        self, model: Any, *, settings: SamplerSettings | None = None, weights: PolicyWeights | None = None
+        self,
+        model: Any,
+        *,
+        settings: SamplerSettings | None = None,
+        weights: PolicyWeights | None = None,
+        tokenizer: ChatTokenizer | None = None,
     ) -> None:
         self._settings = settings or SamplerSettings()
         self._vocabulary = int(model.get_output_embeddings().weight.shape[0])
+        self._constraints = Constraints(tokenizer, self._vocabulary)
+        self._constraints.warm()
         own = models.context_length(model.config)
         self._context_length = min(own, self._settings.context_length or own)
         self.weights = weights or PolicyWeights(model, max_resident=self._settings.max_versions)
@@ -83,15 +95,17 @@ class EmbeddedSampler:
     async def sample(self, request: SampleRequest) -> AsyncIterator[TokenChunk]:
         """Stream one completion, a token a chunk. Closing the iterator frees its slot before the next step.
 
-        Raises: NotFound, RequestError, ContextOverflow, EngineError.
+        Raises: NotFound, RequestError, ContextOverflow, Unsupported, MissingExtra, EngineError.
         """
+        self._limit(request)
+        matcher = await self._constraints.prepared(request.params.constraint, request.stop_ids)
         loop = asyncio.get_running_loop()
         events: asyncio.Queue[TokenChunk | Exception] = asyncio.Queue()
 
         def hand_over(event: TokenChunk | Exception) -> None:
             loop.call_soon_threadsafe(events.put_nowait, event)
 
-        job = self._submit(request, hand_over)
+        job = self._submit(request, hand_over, matcher)
         try:
             while True:
                 event = await events.get()
@@ -108,8 +122,7 @@ class EmbeddedSampler:
 
         Raises: NotFound, RequestError, ContextOverflow before anything is sampled; EngineError if the engine failed.
         """
-        for request in requests:
-            self._limit(request)
+        matchers = [self._matcher(request) for request in requests]
         events: queue.SimpleQueue[tuple[int, TokenChunk | Exception]] = queue.SimpleQueue()
 
         def relay(index: int) -> Emit:
@@ -119,8 +132,8 @@ class EmbeddedSampler:
         chunks: list[list[TokenChunk]] = [[] for _ in requests]
         errors: dict[int, Exception] = {}
         try:
-            for index, request in enumerate(requests):
-                jobs.append(self._submit(request, relay(index), bounded=False))
+            for index, (request, matcher) in enumerate(zip(requests, matchers, strict=True)):
+                jobs.append(self._submit(request, relay(index), matcher, bounded=False))
             open_jobs = len(jobs)
             while open_jobs:
                 index, event = events.get()
@@ -166,12 +179,20 @@ class EmbeddedSampler:
     def close(self) -> None:
         """Stop the engine's thread; running requests end with an EngineError."""
         self._engine.close()
+        self._constraints.close()
 
-    def _submit(self, request: SampleRequest, emit: Emit, *, bounded: bool = True) -> Generation:
+    def _matcher(self, request: SampleRequest) -> Matcher | None:
+        self._limit(request)
+        constraint = request.params.constraint
+        return None if constraint is None else self._constraints.matcher(constraint, request.stop_ids)
+
+    def _submit(
+        self, request: SampleRequest, emit: Emit, matcher: Matcher | None, *, bounded: bool = True
+    ) -> Generation:
         limit = self._limit(request)
         seed = fresh_seed() if request.params.seed is None else request.params.seed
         served = self.weights.acquire(request.version)
-        job = Generation(request=request, served=served, emit=emit, limit=limit, seed=seed)
+        job = Generation(request=request, served=served, emit=emit, limit=limit, seed=seed, matcher=matcher)
         try:
             self._engine.submit(job, bounded=bounded)
         except BaseException:

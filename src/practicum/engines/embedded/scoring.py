@@ -55,7 +55,7 @@ def _row(index: int, request: ScoreRequest) -> Datum:
 
 def _apart(model: Any, batch: Sequence[Datum]) -> dict[int, tuple[float, ...]]:
     tokens, targets = tokens_of(batch), targets_of(batch)
-    logits = model(input_ids=tokens.ids_BT, logits_to_keep=tokens.keep_BT, use_cache=False).logits
+    logits = tokens.forward(model)
     values = losses.token_logprobs(logits / targets.temperatures[:, None], targets.ids).tolist()
     found = {}
     for row in batch:

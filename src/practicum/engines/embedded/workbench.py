@@ -100,6 +100,11 @@ class EmbeddedWorkbench:
             base_name=model.id,
         )
 
+    @property
+    def sampler(self) -> EmbeddedSampler:
+        """The sampler itself, for a gateway in this process."""
+        return self._sampler
+
     def start_from(self, version: PolicyVersion) -> None:
         """Put the trainer, its teacher and its reference on a version."""
         adapter = Path(version.adapter_path) if version.adapter_path is not None else None

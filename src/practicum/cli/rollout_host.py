@@ -1,0 +1,94 @@
+"""The rollout service inside `practicum serve`: made from the configuration, run beside the server."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from typing import Any
+
+from fastapi import APIRouter
+
+from practicum.capture.stalls import Stalls
+from practicum.config import Config
+from practicum.errors import ConfigError
+from practicum.harnesses.registry import ADAPTERS
+from practicum.harnesses.routes import Authenticate, router
+from practicum.harnesses.runner import RolloutLimits
+from practicum.harnesses.service import RolloutService
+from practicum.sandboxes.choose import provider
+from practicum.sandboxes.sandbox import Limits
+from practicum.store import Store
+
+
+def rollout_service(config: Config, store: Store, stalls: Stalls, gateway: str) -> RolloutService:
+    """The configured service, not entered yet. Raises ConfigError for what the configuration names wrongly."""
+    chosen = config.rollouts
+    shipped = {name: adapter() for name, adapter in ADAPTERS.items()}
+    own = {name: _made(_named(path, f"rollouts.harnesses.{name}")) for name, path in chosen.harnesses.items()}
+    return RolloutService(
+        store,
+        harnesses={**shipped, **own},
+        sandboxes=provider(chosen.sandbox, hide=[config.home.absolute()]),
+        graders={name: _named(path, f"rollouts.graders.{name}") for name, path in chosen.graders.items()},
+        gateway=chosen.gateway_url or gateway,
+        model=config.gateway.model_name,
+        limits=RolloutLimits(
+            prepare=chosen.prepare,
+            ready=chosen.ready,
+            run=chosen.run,
+            grade=chosen.grade,
+            open=chosen.open,
+            attempts=chosen.attempts,
+        ),
+        sandbox_limits=Limits(
+            cpu_s=chosen.cpu_s,
+            memory_bytes=chosen.memory_bytes,
+            file_bytes=chosen.file_bytes,
+            processes=chosen.processes,
+        ),
+        stalls=stalls,
+        callback_hosts=chosen.callback_hosts,
+    )
+
+
+class RolloutHost:
+    """A service that begins once the server listens."""
+
+    def __init__(self, config: Config, store: Store) -> None:
+        self.stalls = Stalls()
+        self._config = config
+        self._listening = asyncio.Event()
+        self._service = rollout_service(config, store, self.stalls, "")
+
+    def router(self, authenticate: Authenticate) -> APIRouter:
+        """The service's routes."""
+        return router(self._service, authenticate)
+
+    def listening(self, port: int) -> None:
+        """The server has its port: rollouts can reach it."""
+        host = self._config.server.host
+        reached = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+        address = f"[{reached}]" if ":" in reached else reached
+        self._service.gateway = self._config.rollouts.gateway_url or f"http://{address}:{port}"
+        self._listening.set()
+
+    async def run(self) -> None:
+        """Run rollouts until cancelled."""
+        await self._listening.wait()
+        async with self._service:
+            await asyncio.Event().wait()
+
+
+def _named(path: str, key: str) -> Any:
+    """What `module:attribute` names."""
+    module, colon, attribute = path.partition(":")
+    try:
+        if not colon:
+            raise ImportError("it is not of the form module:attribute")
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"{key} = {path!r} cannot be imported: {error}.", param=key) from error
+
+
+def _made(adapter: Any) -> Any:
+    return adapter() if isinstance(adapter, type) else adapter

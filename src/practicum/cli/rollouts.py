@@ -1,0 +1,87 @@
+"""`practicum rollout submit | status | collect | cancel | secret`: the rollout service from the command line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from practicum.cli.wiring import ConfigOption, HomeOption
+
+rollout = typer.Typer(
+    help="Rollouts of a task, run by a server (PRACTICUM_BASE_URL, PRACTICUM_API_KEY).", no_args_is_help=True
+)
+
+_FORM = "Give a file with one JSON object."
+GroupArgument = Annotated[str, typer.Argument(help="Id that `submit` printed.")]
+
+
+@rollout.command("submit")
+def submit(
+    file: Annotated[Path, typer.Argument(help="JSON file with one task, or `-`.")],
+    key: Annotated[str | None, typer.Option(help="Submission key: the same one gives the same group.")] = None,
+) -> None:
+    """Submit a task; prints the group's id."""
+    from practicum.client import Client
+
+    with Client() as client:
+        print(client.submit_rollouts(_task(file), submission_key=key)["group_id"])
+
+
+@rollout.command("status")
+def status(group_id: GroupArgument) -> None:
+    """How a group stands, as JSON."""
+    from practicum.client import Client
+
+    with Client() as client:
+        print(json.dumps(client.rollouts(group_id)))
+
+
+@rollout.command("collect")
+def collect(group_id: GroupArgument) -> None:
+    """Each result as its rollout ends, one JSON object a line."""
+    from practicum.client import Client
+
+    with Client() as client:
+        for result in client.rollout_results(group_id):
+            print(json.dumps(result), flush=True)
+
+
+@rollout.command("cancel")
+def cancel(
+    group_id: GroupArgument,
+    only: Annotated[str | None, typer.Option("--rollout", help="Only this rollout of the group.")] = None,
+) -> None:
+    """Call a group off, or one rollout of it."""
+    from practicum.client import Client
+
+    with Client() as client:
+        print(json.dumps(client.cancel_rollouts(group_id, only)["counts"]))
+
+
+@rollout.command("secret")
+def secret(config: ConfigOption = None, home: HomeOption = None) -> None:
+    """The secret that signs this home's callbacks."""
+    from practicum.cli import wiring
+    from practicum.harnesses.callbacks import callback_secret
+
+    with wiring.opened(wiring.settings(config, wiring.overrides(None, home))) as (store, _):
+        print(callback_secret(store.key_secret))
+
+
+def _task(file: Path) -> dict[str, Any]:
+    from practicum.errors import UsageError
+
+    try:
+        text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+        task = json.loads(text)
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"The task {file} cannot be read: {error}.", hint="Give a file with one JSON object."
+        ) from error
+    if not isinstance(task, dict):
+        raise UsageError(f"The task {file} is no JSON object.", hint=_FORM)
+    return task

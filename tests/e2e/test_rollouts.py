@@ -1,0 +1,63 @@
+"""Rollouts as a user runs them: `practicum serve --rollouts`, `practicum rollout ...`, a real process as the agent."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import Cli
+
+AGENT = """
+import json, os, sys, urllib.request
+body = {"model": os.environ["PRACTICUM_MODEL"], "messages": [{"role": "user", "content": sys.argv[1]}]}
+headers = {"authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "content-type": "application/json"}
+url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+answer = json.load(urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), headers)))
+open("answer.txt", "w").write(answer["choices"][0]["message"]["content"])
+"""
+GRADERS = """
+from practicum.types.outcomes import Outcome
+
+
+class Says:
+    def __init__(self, options):
+        self.word = options["word"]
+
+    async def grade(self, evidence):
+        answer = await evidence.sandbox.read("answer.txt")
+        return [Outcome(name="says", reward=float(self.word in answer), by="says")]
+"""
+
+
+def test_submit_collect_and_cancel_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "our_graders.py").write_text(GRADERS)
+    toml = '[model]\nid = "scripted"\n[rollouts]\nsandbox = "local"\n[rollouts.graders]\nsays = "our_graders:Says"\n'
+    cli = Cli(tmp_path / "home", toml)
+    cli.environment["PYTHONPATH"] = f"{tmp_path}:{cli.environment.get('PYTHONPATH', '')}"
+    task = {
+        "task_id": "t",
+        "instructions": ["Say lamp."],
+        "harness": "command",
+        "options": {"command": [sys.executable, "agent.py", "{instruction}"]},
+        "files": {"agent.py": AGENT},
+        "graders": {"says": {"word": "lamp"}},
+        "num_samples": 2,
+    }
+    (tmp_path / "task.json").write_text(json.dumps(task))
+    key = cli.key("team", "rollout")
+    with cli.serving("--rollouts") as served:
+        cli.environment |= {"PRACTICUM_BASE_URL": served.url, "PRACTICUM_API_KEY": key}
+        group_id = cli.run_plain("rollout", "submit", str(tmp_path / "task.json"), "--key", "k").strip()
+        assert cli.run_plain("rollout", "submit", str(tmp_path / "task.json"), "--key", "k").strip() == group_id
+        results = [json.loads(line) for line in cli.run_plain("rollout", "collect", group_id).splitlines()]
+        status = json.loads(cli.run_plain("rollout", "status", group_id))
+        assert json.loads(cli.run_plain("rollout", "cancel", group_id)) == {"ended": 2}
+        (tmp_path / "task.json").write_text(json.dumps(task | {"harness": "none"}))
+        cli.run_plain("rollout", "submit", str(tmp_path / "task.json"), status=(2,))
+    assert [(one["rollout"]["cause"], one["rollout"]["error"]) for one in results] == [("finished", None)] * 2
+    assert [(one["rollout"]["reward"], one["excluded"]) for one in results] == [(1.0, None)] * 2
+    assert all(sum(one["rows"][0]["mask"]) > 10 for one in results)
+    assert status["ended"] and status["counts"] == {"ended": 2}

@@ -1,0 +1,317 @@
+"""The whole road of a rollout: a real gateway on a loopback port, real folders and processes, a scripted model."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from tests.integration.harnesses.rollout_world import HARNESSES, Folders, Runs, World, ask, task, until
+
+from practicum.engines.scripted import ScriptedSampler, Step
+from practicum.errors import Conflict, NotFound, RequestError
+from practicum.harnesses.harness import HarnessEnd, HarnessJob
+from practicum.harnesses.results import by_group
+from practicum.harnesses.runner import RolloutLimits
+from practicum.sandboxes.sandbox import Sandbox
+from practicum.store import Store, lookup, open_store
+from practicum.types.rollouts import Timeouts
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(tmp_path / "practicum.db") as opened:
+        yield opened
+
+
+async def test_a_group_is_run_graded_and_collected_with_its_tokens(tmp_path: Path, store: Store) -> None:
+    async with World(tmp_path, store) as world:
+        group_id = await world.service.submit(task("agent", num_samples=3, files={"note.txt": "x"}))
+        results = await world.service.collect(group_id)
+        keys = store.keys()
+    assert [one.rollout.index for one in results] == [0, 1, 2]
+    for one in results:
+        rollout = one.rollout
+        assert (rollout.cause, rollout.policy_could_cause, one.reward, one.excluded) == ("finished", True, 1.0, None)
+        assert (rollout.output, rollout.attempt, rollout.turns_done) == ("Say lamp.\n", 1, 1)
+        assert [(o.name, o.reward, o.by) for o in rollout.outcomes] == [("word", 1.0, "reads")]
+        assert one.sampled_tokens == len("Say lamp.") + 1  # and the token that ends the answer
+        assert [call.session_id for call in store.calls(rollout.session_id)] == [rollout.rollout_id]
+        assert [stage.stage for stage in rollout.stages] == ["prepare", "run", "grade"]
+        assert all(0 <= stage.agent_s <= stage.wall_s for stage in rollout.stages)
+    assert list(by_group(results)) == [("t", "agent")]
+    assert world.folders_left() == []
+    assert len(keys) == 3 and all(key.revoked_at is not None for key in keys)
+    assert {key.session_id for key in keys} == {one.rollout.rollout_id for one in results}
+
+
+async def test_e6_a_rollout_without_a_model_call_takes_no_part_and_says_why(tmp_path: Path, store: Store) -> None:
+    async with World(tmp_path, store) as world:
+        (one,) = await world.service.collect(await world.service.submit(task("silent")))
+    assert (one.rollout.cause, one.rollout.policy_could_cause, one.reward) == ("no_model_call", False, None)
+    assert one.excluded == "no_model_call: no model call came"
+
+
+async def test_r7_every_end_has_its_cause(tmp_path: Path, store: Store) -> None:
+    async with World(tmp_path, store, harnesses={"flaky": flaky()}) as world:
+
+        async def run(harness: str, **given: Any) -> Any:
+            (one,) = await world.service.collect(await world.service.submit(task(harness, **given)))
+            return one
+
+        failed = await run("asks", options={"exit_code": 3})
+        assert (failed.rollout.cause, failed.rollout.policy_could_cause, failed.reward) == ("agent_failed", True, 1.0)
+        assert "exit status 3" in failed.rollout.error
+
+        late = await run("asks", options={"after_s": 60.0}, timeouts=Timeouts(agent_s=0.3))
+        assert (late.rollout.cause, late.rollout.policy_could_cause, late.reward) == ("agent_timeout", True, 1.0)
+
+        whole = await run("asks", options={"after_s": 60.0}, timeouts=nested(0.4))
+        assert (whole.rollout.cause, whole.rollout.policy_could_cause, whole.reward) == ("expired", False, None)
+
+        lost = await run("lost")
+        assert (lost.rollout.cause, lost.rollout.attempt, lost.reward) == ("harness_failed", 3, None)
+        assert [attempt.cause for attempt in lost.rollout.attempts] == ["harness_failed", "harness_failed"]
+        assert lost.excluded == "harness_failed: The harness was lost."
+
+        again = await run("flaky")
+        assert (again.rollout.cause, again.rollout.attempt, again.reward) == ("finished", 2, 1.0)
+        assert again.rollout.session_id == f"{again.rollout.rollout_id}.2"
+        assert [attempt.session_id for attempt in again.rollout.attempts] == [again.rollout.rollout_id]
+        assert again.sampled_tokens == len("Say lamp.") + 1  # of the attempt that counts
+    assert world.folders_left() == []
+
+
+async def test_a_sandbox_that_cannot_be_made_is_tried_again(tmp_path: Path, store: Store) -> None:
+    async with World(tmp_path, store, folders=Folders(tmp_path / "boxes", fail=2)) as world:
+        (one,) = await world.service.collect(await world.service.submit(task()))
+        assert (one.rollout.cause, [lost.cause for lost in one.rollout.attempts]) == (
+            "finished",
+            ["sandbox_failed"] * 2,
+        )
+        world.folders.open_s, limits = 60.0, Timeouts(prepare_s=0.05)
+        (slow,) = await world.service.collect(await world.service.submit(task(timeouts=limits)))
+    assert (slow.rollout.cause, slow.rollout.error) == ("sandbox_failed", "it was not ready within 0.05 s")
+    assert world.folders_left() == []
+
+
+async def test_r7_a_grader_that_fails_or_hangs_is_no_zero(tmp_path: Path, store: Store) -> None:
+    async with World(tmp_path, store) as world:
+        for options, says in (({"fail": True}, "the checker broke"), ({"hang": True}, "it took longer than 0.1 s")):
+            asked = task(graders={"reads": options}, timeouts=Timeouts(grade_s=0.1))
+            (one,) = await world.service.collect(await world.service.submit(asked))
+            assert (one.rollout.cause, one.reward, one.rollout.outcomes[0].reward) == ("grader_failed", None, None)
+            assert says in one.rollout.outcomes[0].reason
+            assert one.excluded is not None and one.excluded.startswith("grader_failed: after finished")
+
+
+async def test_w17_an_engine_that_fails_is_not_the_agents_fault(tmp_path: Path, store: Store) -> None:
+    sampler = ScriptedSampler(lambda turn: Step(content="x", fail="out of memory"))
+    async with World(tmp_path, store, sampler=sampler, limits=RolloutLimits(attempts=2, retry_pause_s=0.01)) as world:
+        (one,) = await world.service.collect(await world.service.submit(task()))
+    assert (one.rollout.cause, one.rollout.policy_could_cause, one.rollout.attempt) == ("endpoint_failed", False, 2)
+    assert "out of memory" in (one.rollout.error or "")
+
+
+async def test_the_agents_clock_stands_still_while_its_call_waits(tmp_path: Path, store: Store) -> None:
+    """Time until a first token is ours; the same time spent by the agent itself is too long."""
+    slow = ScriptedSampler(lambda turn: Step(content="l", delay_s=0.8))
+    limits = Timeouts(agent_s=1.2)
+    async with World(tmp_path, store, sampler=slow) as world:
+        (held_up,) = await world.service.collect(await world.service.submit(task(timeouts=limits)))
+        own = task(options={"after_s": 1.6}, timeouts=limits)
+        (late,) = await world.service.collect(await world.service.submit(own))
+    assert held_up.rollout.cause == "finished"
+    run = next(stage for stage in held_up.rollout.stages if stage.stage == "run")
+    assert run.wall_s > 1.5 and run.stalled_s > 0.7 and run.agent_s < 1.2
+    assert late.rollout.cause == "agent_timeout"
+
+
+async def test_200_rollouts_sixteen_at_a_time_lose_none(tmp_path: Path, store: Store) -> None:
+    limits = RolloutLimits(prepare=4, ready=8, run=16, grade=4)
+    async with World(tmp_path, store, limits=limits) as world:
+        groups = [await world.service.submit(task(task_id=f"t{n}", num_samples=10, priority=n % 3)) for n in range(20)]
+        results = [one for group in groups for one in await world.service.collect(group)]
+    assert len(results) == len({one.rollout.rollout_id for one in results}) == 200
+    assert {(one.rollout.cause, one.reward, one.excluded) for one in results} == {("finished", 1.0, None)}
+    assert {len(group) for group in by_group(results).values()} == {10}
+    assert store.count_calls() == 200
+    assert world.folders.most_open <= limits.sandboxes and world.folders_left() == []
+
+
+async def test_l17_cancelling_leaves_no_process_and_no_folder(tmp_path: Path, store: Store) -> None:
+    async with World(tmp_path, store, limits=RolloutLimits(run=2, ready=2)) as world:
+        group_id = await world.service.submit(task("sleeps", num_samples=6))
+        await until(lambda: processes_in(tmp_path, "sleep") == 4)  # two in each of two sandboxes
+        one = next(r for r in world.service.status(group_id).rollouts if r.state == "running")
+        await world.service.cancel(group_id, one.rollout_id)
+        assert store.get_rollout(one.rollout_id).cause == "cancelled"
+        group = await world.service.cancel(group_id)
+        assert {rollout.cause for rollout in group.rollouts} == {"cancelled"} and group.ended
+        assert (processes_in(tmp_path), world.folders_left()) == (0, [])
+        assert (await world.service.cancel(group_id)).ended  # a second time changes nothing
+        with pytest.raises(NotFound):
+            await world.service.cancel(group_id, "rollout_none")
+        keys = store.keys()
+        assert {key.revoked_at is None for key in keys} == {False}
+
+
+async def test_a_group_that_has_enough_is_stopped_early(tmp_path: Path, store: Store) -> None:
+    async with World(tmp_path, store, limits=RolloutLimits(run=2, ready=2)) as world:
+        enough = task(num_samples=12, stop_after=3, options={"after_s": 0.1})
+        results = await world.service.collect(await world.service.submit(enough))
+        causes = [one.rollout.cause for one in results]
+        assert set(causes) == {"finished", "stopped_early"} and 3 <= causes.count("finished") <= 4
+        assert all(one.excluded is not None for one in results if one.rollout.cause == "stopped_early")
+
+        group_id = await world.service.submit(
+            task(num_samples=12, options={"after_s": 0.1}),
+            until=lambda rollouts: any(r.reward == 1.0 for r in rollouts),
+        )
+        causes = [one.rollout.cause for one in await world.service.collect(group_id)]
+        assert 1 <= causes.count("finished") <= 2 and causes.count("stopped_early") >= 10
+    assert world.folders_left() == []
+
+
+async def test_results_come_as_rollouts_end(tmp_path: Path, store: Store) -> None:
+    async def staggered(job: HarnessJob, sandbox: Sandbox) -> HarnessEnd:
+        await asyncio.sleep(0.3 * store.get_rollout(job.rollout_id).index)
+        return await HARNESSES["asks"].play(job, sandbox)
+
+    async with World(tmp_path, store, harnesses={"staggered": Runs("staggered", staggered)}) as world:
+        group_id = await world.service.submit(task("staggered", num_samples=3))
+        early = await world.service.collect(group_id, wait_s=0.25)
+        seen = [
+            (one.rollout.index, world.service.status(group_id).ended) async for one in world.service.results(group_id)
+        ]
+    assert [one.rollout.index for one in early] == [0]
+    assert seen == [(0, False), (1, False), (2, True)]
+
+
+async def test_a_rollout_goes_on_in_its_sandbox_while_it_is_kept_open(tmp_path: Path, store: Store) -> None:
+    async with World(tmp_path, store) as world:
+        group_id = await world.service.submit(task(instructions=("Say lamp.", "Say desk."), keep_open_s=30.0))
+        rollout_id = world.service.status(group_id).rollouts[0].rollout_id
+        await until(lambda: store.get_rollout(rollout_id).state == "open")
+        await world.service.go_on(rollout_id, "Say chair.", turn=2)
+        await world.service.go_on(rollout_id, "Say chair.", turn=2)  # sent again: played once
+        with pytest.raises(Conflict, match="number 3"):
+            await world.service.go_on(rollout_id, "Say stool.", turn=2)
+        await until(lambda: (now := store.get_rollout(rollout_id)).turns_done == 3 and now.state == "open")
+        world.service.let_end(rollout_id)
+        (one,) = await world.service.collect(group_id)
+        assert (one.rollout.cause, one.rollout.turns_done, one.rollout.output) == ("finished", 3, "Say chair.")
+        assert [stage.stage for stage in one.rollout.stages] == ["prepare", "run", "run", "run", "grade"]
+        with pytest.raises(Conflict, match="no further instruction"):
+            await world.service.go_on(rollout_id, "Say bed.")
+
+        short = await world.service.submit(task(keep_open_s=0.05))
+        (closed,) = await world.service.collect(short)
+        assert closed.rollout.cause == "finished"
+
+
+async def test_submitting_again_under_a_key_gives_the_same_group(tmp_path: Path, store: Store) -> None:
+    async with World(tmp_path, store) as world:
+        first = await world.service.submit(task(), key="k")
+        assert await world.service.submit(task(), key="k") == first
+        assert await world.service.submit(task(), key="k", principal="other") != first
+        with pytest.raises(Conflict, match="another task"):
+            await world.service.submit(task(num_samples=2), key="k")
+        await world.service.collect(first)
+        assert await world.service.submit(task(), key="k") == first
+    assert store.count_calls() == 2
+
+
+async def test_what_cannot_be_run_is_refused_by_name(tmp_path: Path, store: Store) -> None:
+    async with World(tmp_path, store) as world:
+        for given, param in (
+            ({"harness": "none"}, "harness"),
+            ({"graders": {"none": {}}}, "graders"),
+            ({"callback_url": "http://example.com/x"}, "callback_url"),
+            ({"callback_url": "file:///etc/passwd"}, "callback_url"),
+        ):
+            with pytest.raises(RequestError) as caught:
+                await world.service.submit(task(**given))
+            assert caught.value.param == param
+        with pytest.raises(NotFound):
+            await world.service.collect("group_none")
+        with pytest.raises(Conflict, match="Another rollout service"):
+            async with World(tmp_path, store):
+                pass
+
+
+async def test_a_rollouts_key_is_its_sessions_alone_and_dies_with_it(tmp_path: Path, store: Store) -> None:
+    keys: list[str] = []
+
+    async def strays(job: HarnessJob, sandbox: Sandbox) -> HarnessEnd:
+        keys.append(job.endpoint.api_key)
+        elsewhere = HarnessJob(
+            rollout_id=job.rollout_id,
+            instruction="",
+            endpoint=replace(job.endpoint, base_url=job.endpoint.base_url.rpartition("/")[0] + "/somebody-elses"),
+        )
+        assert lookup(store, job.endpoint.api_key) is not None
+        return HarnessEnd(exit_code=0, output=await ask(elsewhere, "lamp"))
+
+    async with World(tmp_path, store, harnesses={"strays": Runs("strays", strays)}) as world:
+        (one,) = await world.service.collect(await world.service.submit(task("strays", graders={})))
+    assert [call.session_id for call in store.calls()] == [one.rollout.rollout_id]
+    assert one.excluded == "no_reward: no grader was asked for" and len(one.rows) == 1
+    assert lookup(store, keys[0]) is None
+
+
+async def test_a_service_that_is_left_queues_what_ran_and_the_next_one_goes_on(tmp_path: Path, store: Store) -> None:
+    limits = RolloutLimits(run=1, ready=1)
+    async with World(tmp_path, store, limits=limits) as world:
+        group_id = await world.service.submit(task(options={"after_s": 1.0}, num_samples=2))
+        await until(lambda: any(rollout.state == "running" for rollout in world.service.status(group_id).rollouts))
+    assert [rollout.state for rollout in store.get_group(group_id).rollouts] == ["queued", "queued"]
+    assert world.folders_left() == []
+    with pytest.raises(Conflict, match="does not run"):
+        await world.service.collect(group_id)
+    later = await world.service.submit(task())  # durable, though nobody runs it yet
+    async with World(tmp_path, store, limits=limits) as world:
+        results = [*await world.service.collect(group_id), *await world.service.collect(later)]
+    assert [one.rollout.cause for one in results] == ["finished"] * 3
+    assert sorted(len(one.rollout.attempts) for one in results) == [0, 0, 1] or len(results[0].rollout.attempts) >= 1
+
+
+async def test_an_error_of_the_callers_own_leaves_as_it_is(tmp_path: Path, store: Store) -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with World(tmp_path, store) as world:
+            await world.service.submit(task("sleeps"))
+            await asyncio.sleep(0.1)
+            raise ZeroDivisionError
+    assert world.folders_left() == [] and processes_in(tmp_path) == 0
+
+
+def flaky() -> Runs:
+    """Is lost the first time, and works from then on."""
+    seen: set[str] = set()
+
+    async def play(job: HarnessJob, sandbox: Sandbox) -> HarnessEnd:
+        first = job.rollout_id not in seen
+        seen.add(job.rollout_id)
+        return await HARNESSES["lost" if first else "asks"].play(job, sandbox)
+
+    return Runs("flaky", play)
+
+
+def nested(whole_s: float) -> Timeouts:
+    return Timeouts(prepare_s=whole_s, agent_s=whole_s, grade_s=whole_s, whole_s=whole_s)
+
+
+def processes_in(folder: Path, name: str | None = None) -> int:
+    """Processes that work in a folder below `folder`."""
+    found = 0
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            inside = str(folder) in process.cwd() and process.pid != os.getpid()
+            found += inside and name in (None, process.name())
+    return found
