@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import os
 from typing import Any
 
 from fastapi import APIRouter
@@ -11,6 +12,7 @@ from fastapi import APIRouter
 from practicum.capture.stalls import Stalls
 from practicum.config import Config
 from practicum.errors import ConfigError
+from practicum.feedback.graders import GraderSettings, Judge, graders
 from practicum.harnesses.registry import ADAPTERS
 from practicum.harnesses.routes import Authenticate, router
 from practicum.harnesses.runner import RolloutLimits
@@ -25,11 +27,21 @@ def rollout_service(config: Config, store: Store, stalls: Stalls, gateway: str) 
     chosen = config.rollouts
     shipped = {name: adapter() for name, adapter in ADAPTERS.items()}
     own = {name: _made(_named(path, f"rollouts.harnesses.{name}")) for name, path in chosen.harnesses.items()}
+    folder = chosen.graders_folder
+    judge = None
+    if chosen.judge_url:
+        key = os.environ.get(chosen.judge_key_env, "")
+        judge = Judge(base_url=chosen.judge_url, model=chosen.judge_model, api_key=key)
     return RolloutService(
         store,
         harnesses={**shipped, **own},
-        sandboxes=provider(chosen.sandbox, hide=[config.home.absolute()]),
-        graders={name: _named(path, f"rollouts.graders.{name}") for name, path in chosen.graders.items()},
+        sandboxes=provider(
+            chosen.sandbox, hide=[path.absolute() for path in (config.home, folder) if path is not None]
+        ),
+        graders={
+            **graders(GraderSettings(folder=folder, judge=judge)),
+            **{name: _named(path, f"rollouts.graders.{name}") for name, path in chosen.graders.items()},
+        },
         gateway=chosen.gateway_url or gateway,
         model=config.gateway.model_name,
         limits=RolloutLimits(
