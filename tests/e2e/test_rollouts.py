@@ -32,9 +32,22 @@ class Says:
 """
 
 
-def test_submit_collect_and_cancel_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+CHECKS = """
+def wrote(end):
+    return {"file": bool(end.files["answer.txt"]), "calls": len(end.calls), "asked": end.question == "Say lamp."}
+
+
+GRADERS = {"wrote": wrote}
+"""
+
+
+@pytest.mark.parametrize("sandbox", ["local", "auto"])
+def test_submit_collect_and_cancel_from_the_command_line(tmp_path: Path, sandbox: str) -> None:
     (tmp_path / "our_graders.py").write_text(GRADERS)
-    toml = '[model]\nid = "scripted"\n[rollouts]\nsandbox = "local"\n[rollouts.graders]\nsays = "our_graders:Says"\n'
+    (tmp_path / "checks").mkdir()
+    (tmp_path / "checks" / "final.py").write_text(CHECKS)
+    toml = f'[model]\nid = "scripted"\n[rollouts]\nsandbox = "{sandbox}"\ngraders_folder = "{tmp_path}/checks"\n'
+    toml += '[rollouts.graders]\nsays = "our_graders:Says"\n'
     cli = Cli(tmp_path / "home", toml)
     cli.environment["PYTHONPATH"] = f"{tmp_path}:{cli.environment.get('PYTHONPATH', '')}"
     task = {
@@ -43,7 +56,11 @@ def test_submit_collect_and_cancel_from_the_command_line(tmp_path: Path, monkeyp
         "harness": "command",
         "options": {"command": [sys.executable, "agent.py", "{instruction}"]},
         "files": {"agent.py": AGENT},
-        "graders": {"says": {"word": "lamp"}},
+        "graders": {
+            "says": {"word": "lamp"},
+            "exit_status": {"command": ["grep", "-q", "no such word", "answer.txt"]},
+            "python": {"path": "final.py"},
+        },
         "num_samples": 2,
     }
     (tmp_path / "task.json").write_text(json.dumps(task))
@@ -59,5 +76,10 @@ def test_submit_collect_and_cancel_from_the_command_line(tmp_path: Path, monkeyp
         cli.run_plain("rollout", "submit", str(tmp_path / "task.json"), status=(2,))
     assert [(one["rollout"]["cause"], one["rollout"]["error"]) for one in results] == [("finished", None)] * 2
     assert [(one["rollout"]["reward"], one["excluded"]) for one in results] == [(1.0, None)] * 2
+    outcomes = [(one["name"], one["reward"]) for one in results[0]["rollout"]["outcomes"]]
+    assert outcomes == [
+        *(("says", 1.0), ("reward", 0.0)),
+        *(("wrote/file", 1.0), ("wrote/calls", 1.0), ("wrote/asked", 1.0)),
+    ]
     assert all(sum(one["rows"][0]["mask"]) > 10 for one in results)
     assert status["ended"] and status["counts"] == {"ended": 2}

@@ -10,7 +10,7 @@ from typing import Any
 from fastapi import APIRouter
 
 from practicum.capture.stalls import Stalls
-from practicum.config import Config, RolloutsConfig
+from practicum.config import Config
 from practicum.errors import ConfigError
 from practicum.feedback.graders import GraderSettings, Judge, graders
 from practicum.harnesses.registry import ADAPTERS
@@ -27,12 +27,19 @@ def rollout_service(config: Config, store: Store, stalls: Stalls, gateway: str) 
     chosen = config.rollouts
     shipped = {name: adapter() for name, adapter in ADAPTERS.items()}
     own = {name: _made(_named(path, f"rollouts.harnesses.{name}")) for name, path in chosen.harnesses.items()}
+    folder = chosen.graders_folder
+    judge = None
+    if chosen.judge_url:
+        key = os.environ.get(chosen.judge_key_env, "")
+        judge = Judge(base_url=chosen.judge_url, model=chosen.judge_model, api_key=key)
     return RolloutService(
         store,
         harnesses={**shipped, **own},
-        sandboxes=provider(chosen.sandbox, hide=[config.home.absolute()]),
+        sandboxes=provider(
+            chosen.sandbox, hide=[path.absolute() for path in (config.home, folder) if path is not None]
+        ),
         graders={
-            **graders(GraderSettings(folder=chosen.grader_folder, judge=_judge(chosen))),
+            **graders(GraderSettings(folder=folder, judge=judge)),
             **{name: _named(path, f"rollouts.graders.{name}") for name, path in chosen.graders.items()},
         },
         gateway=chosen.gateway_url or gateway,
@@ -82,14 +89,6 @@ class RolloutHost:
         await self._listening.wait()
         async with self._service:
             await asyncio.Event().wait()
-
-
-def _judge(chosen: RolloutsConfig) -> Judge | None:
-    """The endpoint that scores rubrics, if one is configured. Its key stands in the environment, not in a file."""
-    if chosen.judge_url is None:
-        return None
-    key = os.environ.get(chosen.judge_key_env, "") if chosen.judge_key_env else ""
-    return Judge(base_url=chosen.judge_url, model=chosen.judge_model, api_key=key)
 
 
 def _named(path: str, key: str) -> Any:

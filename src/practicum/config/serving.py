@@ -73,20 +73,20 @@ class RolloutsConfig(Section):
     """The rollout service: whether it runs, how many rollouts may be in each stage, and what they are made with.
 
     `harnesses` and `graders` add the team's own to those that are shipped: a name, and `module:attribute` of an adapter
-    or of a function from options to a grader. `grader_folder` holds the Python files and Harbor tasks that tasks may
-    name; the judge of rubrics is an OpenAI-compatible endpoint, its key in the variable `judge_key_env`. `gateway_url`
-    is how sandboxes reach this server, where that is not its own address. The limits below `attempts` are of each
-    sandbox's processes.
+    or of a function from options to a grader. `gateway_url` is how sandboxes reach this server, where that is not its
+    own address. `graders_folder` holds the Python files and Harbor tasks that tasks may name as graders, and no sandbox
+    of bubblewrap's shows it. `judge_url` and `judge_model` are the endpoint that scores rubrics, and `judge_key_env`
+    names the variable with its key. The limits below `attempts` are of each sandbox's processes.
     """
 
     enabled: bool = False
     sandbox: str = Field(default="auto", min_length=1)
     harnesses: dict[str, str] = Field(default_factory=dict)
     graders: dict[str, str] = Field(default_factory=dict)
-    grader_folder: Path | None = None
+    graders_folder: Path | None = None
     judge_url: str | None = None
     judge_model: str = ""
-    judge_key_env: str = ""
+    judge_key_env: str = "OPENAI_API_KEY"
     gateway_url: str | None = None
     callback_hosts: list[str] = Field(default_factory=list)
     prepare: int = Field(default=4, gt=0)

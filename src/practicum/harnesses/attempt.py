@@ -150,7 +150,13 @@ class AttemptRun:
     # -- prepare -------------------------------------------------------------------------------------------------
 
     async def _prepare(self, stack: AsyncExitStack) -> Sandbox:
-        spec = SandboxSpec(files=self._task.files, env=self._task.env, limits=self._means.limits, gateway=self._gateway)
+        spec = SandboxSpec(
+            files=self._task.files,
+            env=self._task.env,
+            limits=self._means.limits,
+            gateway=self._gateway,
+            workdir=self._task.workdir,
+        )
         limit_s = self._task.timeouts.prepare_s
         async with self._pools.prepare.entered(self._task.priority):
             await self._journal.state("preparing")

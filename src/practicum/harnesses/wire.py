@@ -40,6 +40,7 @@ class TaskBody(_Body):
     options: dict[str, Any] = Field(default={}, description="The harness's own.")
     files: dict[str, str] = Field(default={}, description="Text by path, in the sandbox before the harness starts.")
     env: dict[str, str] = {}
+    workdir: Text | None = Field(default=None, description="Where the working folder appears in the sandbox: `/app`.")
     graders: dict[str, dict[str, Any]] = Field(
         default={}, description="Options by grader; the first grader's first outcome is the reward."
     )

@@ -47,10 +47,13 @@ def read_file(root: Path, path: str, most_bytes: int) -> str:
     with _folder(root, path, parts[:-1], create=False) as folder, _said(path):
         # Without waiting: a named pipe in a file's place would hold us up for ever.
         fd = os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
-        with os.fdopen(fd, "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise UsageError(f"{path!r} is no regular file.")
-            return file.read(most_bytes).decode("utf-8", "replace")
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise UsageError(f"{path[:200]!r} in the sandbox is no regular file.")
+            with os.fdopen(fd, "rb", closefd=False) as file:
+                return file.read(most_bytes).decode("utf-8", "replace")
+        finally:
+            os.close(fd)
 
 
 def list_files(root: Path, most: int) -> list[str]:

@@ -93,8 +93,9 @@ class InspectSandbox:
 
     async def read(self, path: str, *, most_bytes: int = 1_000_000) -> str:
         """A file's text. Raises NotFound."""
+        target = self._inside(path)
         try:
-            data = await self._environment.read_file(self._inside(path), text=False)
+            data = await self._environment.read_file(target, text=False)
         except FileNotFoundError:
             raise NotFound(f"There is no file {path[:200]!r} in the sandbox.") from None
         except IsADirectoryError:

@@ -94,9 +94,9 @@ class Task:
     """What is asked of an agent, how often, and how it is judged.
 
     `instructions` are played one after the other in the same sandbox. `graders` maps a grader's name to its options;
-    the first one's first outcome is the rollout's reward. `model` None is the live policy. `keep_open_s` keeps the
-    sandbox for further instructions. `stop_after` ends the group early once so many rollouts of it are scored.
-    Groups are formed by `task_id` and `role`.
+    the first one's first outcome is the rollout's reward. `workdir` is where the working folder must appear inside the
+    sandbox. `model` None is the live policy. `keep_open_s` keeps the sandbox for further instructions. `stop_after`
+    ends the group early once so many rollouts of it are scored. Groups are formed by `task_id` and `role`.
     """
 
     task_id: str
@@ -105,6 +105,7 @@ class Task:
     options: Mapping[str, Any] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
+    workdir: str | None = None
     graders: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     num_samples: int = 1
     priority: int = 0

@@ -199,7 +199,7 @@ class World:
             store,
             harnesses={**HARNESSES, **options.pop("harnesses", {})},
             sandboxes=self.folders,
-            graders={"reads": Reads},
+            graders={"reads": Reads, **options.pop("graders", {})},
             gateway="",
             stalls=self.stalls,
             **options,

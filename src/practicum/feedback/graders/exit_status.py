@@ -42,7 +42,7 @@ class ExitStatusOptions(Options):
     interpreter: list[str] = Field(default_factory=lambda: ["sh", "-s"])
     files: dict[str, str] = Field(default_factory=dict)
     env: dict[str, str] = Field(default_factory=dict)
-    timeout_s: float = Field(default=300.0, gt=0)
+    timeout_s: float = Field(default=240.0, gt=0)
     reward: Literal["exit_status", "printed"] = "exit_status"
     main: str = MAIN
 

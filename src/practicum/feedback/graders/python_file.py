@@ -45,7 +45,7 @@ class PythonOptions(Options):
     path: str
     graders: list[str] = Field(default_factory=list)
     files: list[str] = Field(default_factory=lambda: ["*"])
-    timeout_s: float = Field(default=300.0, gt=0)
+    timeout_s: float = Field(default=240.0, gt=0)
     most_bytes: int = Field(default=1_000_000, gt=0)
     memory_bytes: int | None = None
 
