@@ -396,7 +396,7 @@ async def test_harbor_tests_judge_and_a_planted_reward_is_never_read(tmp_path: P
     ("test_sh", "want", "reason"),
     [
         (
-            "cd /logs/verifier; echo '{\"reward\": 0.5, \"style\": 1}' > reward.json; echo 1 > reward.txt",
+            'cd /logs/verifier; echo \'{"reward": 0.5, "style": 1}\' > reward.json; echo 1 > reward.txt',
             {"reward": 0.5, "style": 1.0},
             "",
         ),
