@@ -76,12 +76,13 @@ def find_parent(
     find: Callable[[str], Sequence[ModelCall]],
     *,
     session_id: str | None = None,
+    hashes: Sequence[str] | None = None,
 ) -> Parent | None:
     """The call that served the longest prefix. `find` gives the same principal's calls for a history hash.
 
-    Calls of `session_id` come first, then newer ones.
+    Calls of `session_id` come first, then newer ones. `hashes` are the conversation's `prefix_hashes`, if at hand.
     """
-    hashes = prefix_hashes(messages, tools)
+    hashes = hashes or prefix_hashes(messages, tools)
     for index in range(len(messages) - 1, -1, -1):
         if messages[index].role != "assistant":
             continue
@@ -98,10 +99,15 @@ def can_be_extended(call: ModelCall) -> bool:
 
 
 def link(
-    messages: Sequence[Message], tools: Sequence[ToolSpec], parent: Parent | None, earlier: Earlier | None
+    messages: Sequence[Message],
+    tools: Sequence[ToolSpec],
+    parent: Parent | None,
+    earlier: Earlier | None,
+    *,
+    hashes: Sequence[str] | None = None,
 ) -> Link:
-    """Join a request to its parent, or name the reason why its episode forks."""
-    prompt_hash = prefix_hashes(messages, tools)[-1]
+    """Join a request to its parent, or name the reason why its episode forks. `hashes` as in `find_parent`."""
+    prompt_hash = (hashes or prefix_hashes(messages, tools))[-1]
     clean = parent is not None and not any(message.role == "assistant" for message in parent.rest)
     if clean or (earlier is not None and earlier.call.prompt_hash == prompt_hash):
         return Link(parent=parent, fork_reason=None if clean else _first_or_same(parent), prompt_hash=prompt_hash)

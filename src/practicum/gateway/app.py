@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
@@ -26,7 +26,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from practicum.capture.recorder import Mode, Recorder
 from practicum.config import Config
@@ -60,7 +60,7 @@ def create_app(
     key_lookup: Lookup | None = None,
     open_paths: Collection[str] = (),
     timing: Timing = Timing(),
-) -> FastAPI:
+) -> Edge:
     """The ASGI application of the model endpoint.
 
     Args:
@@ -77,20 +77,20 @@ def create_app(
     """
     parts = _parts(config, store, registry, sampler, renderer, mode, timing)
     app = FastAPI(title="Practicum", openapi_url=None, lifespan=_lifespan(parts, store))
-    app.state.parts = parts
-    _add_routes(app, parts, store, registry)
+    direct = {version + path: ChatRoute(parts, dialect) for path, dialect in CHAT_PATHS for version in VERSIONS}
+    _add_routes(app, parts, store, registry, direct)
     for router in routers:
         app.include_router(router)
-    for kind in (PracticumError, HTTPException, RequestValidationError):
+    for kind in (PracticumError, HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, _answer_error)
-    app.add_middleware(
-        Edge,
+    return Edge(
+        app,
         lookup=key_lookup or partial(lookup, store),
         max_body_bytes=config.server.max_body_bytes,
         body_timeout_s=config.server.body_timeout_s,
         open_paths=open_paths,
+        direct=direct,
     )
-    return app
 
 
 def _parts(
@@ -142,7 +142,9 @@ def _lifespan(parts: ChatParts, store: Store) -> Any:
     return lifespan
 
 
-def _add_routes(app: FastAPI, parts: ChatParts, store: Store, registry: Policies) -> None:
+def _add_routes(
+    app: FastAPI, parts: ChatParts, store: Store, registry: Policies, direct: Mapping[str, ChatRoute]
+) -> None:
     async def models(request: Request) -> Response:
         return await _models(request, parts, registry)
 
@@ -156,18 +158,17 @@ def _add_routes(app: FastAPI, parts: ChatParts, store: Store, registry: Policies
         status, report = readiness(parts, store)
         return JSONResponse(report, status_code=status)
 
-    def add(method: str, path: str, endpoint: Callable[[Request], Awaitable[Response]]) -> None:
+    def add(method: str, path: str, endpoint: Callable[[Request], Awaitable[Response]] | ASGIApp) -> None:
         app.router.routes.append(Route(path, endpoint, methods=[method]))
 
-    for path, dialect in CHAT_PATHS:
-        for version in VERSIONS:
-            add("POST", version + path, ChatRoute(parts, dialect).__call__)
+    for path, route in direct.items():
+        add("POST", path, route)
     for version in VERSIONS:
-        add("POST", f"{version}/messages/count_tokens", CountRoute(parts, anthropic_messages).__call__)
+        add("POST", f"{version}/messages/count_tokens", CountRoute(parts, anthropic_messages))
         add("GET", f"{version}/responses", _no_websocket)
     for version in GEMINI_VERSIONS:
-        add("POST", version + "/models/{model:path}:countTokens", CountRoute(parts, gemini).__call__)
-        add("POST", version + "/models/{model:path}:{method}", ChatRoute(parts, gemini).__call__)
+        add("POST", version + "/models/{model:path}:countTokens", CountRoute(parts, gemini))
+        add("POST", version + "/models/{model:path}:{method}", ChatRoute(parts, gemini))
         for path in ("/models", "/models/{name:path}"):
             add("GET", version + path, models)
     for path, endpoint in (("/", probe), ("/api/hello", probe), ("/healthz", healthy), ("/readyz", ready)):

@@ -16,6 +16,7 @@ from practicum.dialects.dialect import Dialect
 from practicum.dialects.registry import recorded_request
 from practicum.dialects.request import ChatRequest
 from practicum.episodes.link import Earlier, Link, Parent, call_kind, find_parent, link, raw_link
+from practicum.episodes.matching import prefix_hashes
 from practicum.errors import ContextOverflow, RequestError
 from practicum.gateway.model_names import ModelNames
 from practicum.gateway.sessions import Session, SessionOwners, inferred_session, named_session
@@ -102,15 +103,17 @@ class Preparer:
         who = incoming.principal.name
         if named is not None:
             named = Session(session_id=self._owners.claim(named.session_id, who), source=named.source)
+        hashes = prefix_hashes(request.messages, request.tools)
         parent = find_parent(
             request.messages,
             request.tools,
             lambda history: self._store.find_by_history(who, history),
             session_id=named.session_id if named else None,
+            hashes=hashes,
         )
         session = named or inferred_session(parent.call if parent else None)
         earlier = None if session.source == "new" else self._store.last_call(session.session_id)
-        joined, prompt_ids = self._ids(request, parent, _earlier(earlier))
+        joined, prompt_ids = self._ids(request, parent, _earlier(earlier), hashes)
         room = self._room(len(prompt_ids))
         wanted = request.max_tokens or self._default_max_tokens
         continues = joined.parent is not None and joined.fork_reason is None
@@ -141,11 +144,17 @@ class Preparer:
             return request, None
         return request, self._names.resolve(request.model, self._policies.list())
 
-    def _ids(self, request: ChatRequest, parent: Parent | None, earlier: Earlier | None) -> tuple[Link, Sequence[int]]:
+    def _ids(
+        self,
+        request: ChatRequest,
+        parent: Parent | None,
+        earlier: Earlier | None,
+        hashes: Sequence[str] | None = None,
+    ) -> tuple[Link, Sequence[int]]:
         if request.prompt is not None:
             ids = self._raw_ids(request.prompt)
             return raw_link(ids), ids
-        joined = link(request.messages, request.tools, parent, earlier)
+        joined = link(request.messages, request.tools, parent, earlier, hashes=hashes)
         if parent is None:
             return joined, self._renderer.render(request.messages, request.tools)
         served = parent.call.prompt_ids + parent.call.completion_ids
