@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
@@ -74,14 +75,17 @@ class ChatRoute:
             incoming = await _incoming(scope, receive, self._dialect)
         except CallerGone:
             return
-        await (await self._response(incoming))(receive, send)
+        key = incoming.headers.get(HEADER)
+        # From before the look-up to behind the answer: of two equal requests at one moment only one may find nothing.
+        with self._parts.in_progress.hold((incoming.principal.name, key)) if key else nullcontext():
+            await (await self._response(incoming, key))(receive, send)
 
-    async def _response(self, incoming: Incoming) -> ChatResponse | ReplayResponse:
+    async def _response(self, incoming: Incoming, key: str | None) -> ChatResponse | ReplayResponse:
         parts = self._parts
         principal = incoming.principal
         prepared = await _prepared(parts.preparer.prepare, incoming)
         slot = Slot(call_id=new_id("call"), answered=None)
-        if key := incoming.headers.get(HEADER):
+        if key:
             slot = await run_in_threadpool(find_slot, parts.store, principal.name, key, prepared.request.body)
         if slot.answered is not None:
             return ReplayResponse(parts, prepared, slot.answered)
@@ -125,8 +129,7 @@ class ChatResponse:
         assert task is not None
         watcher = asyncio.create_task(self._watch_caller(receive, task))
         try:
-            with self._parts.in_progress.hold(self._call.call_id):
-                await self._answer()
+            await self._answer()
             self._answered = True
         except asyncio.CancelledError:
             if not self._gone or task.uncancel():
