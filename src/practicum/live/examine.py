@@ -10,7 +10,7 @@ from typing import Any
 
 from practicum.config import Config
 from practicum.evals.graders import Grader
-from practicum.evals.guards import divergence, load_choices, on_topic, score_choices
+from practicum.evals.guards import ChoiceResult, Divergence, divergence, load_choices, on_topic, score_choices
 from practicum.evals.heldout import (
     Case,
     Graded,
@@ -24,6 +24,7 @@ from practicum.live.prompts import PromptBook
 from practicum.live.workbench import Workbench
 from practicum.release.gate import Evidence, checks
 from practicum.store import Store
+from practicum.types.local import LocalPolicy
 from practicum.types.manifests import Manifest
 from practicum.types.messages import Message
 from practicum.types.policies import PolicyVersion
@@ -140,24 +141,10 @@ class Examiner:
         progress: Progress,
     ) -> Evidence:
         policy = self._bench.policy
-        items = load_choices(self._config.evals.regression_suite)
-        total = sum(len(item.options) for item in items)
-        scored = [
-            score_choices(
-                policy,
-                items,
-                version.version,
-                render=self._prompts.render,
-                encode=self._prompts.renderer.tokenizer.encode,
-                progress=lambda done, label=label: progress(label, done, total, {}),  # type: ignore[misc]
-            )
-            for version, label in ((live, "regression suite, live"), (candidate, "regression suite, candidate"))
-        ]
+        regression_old, regression_new, distance = unasked(
+            policy, self._prompts, self._config, live, candidate, progress
+        )
         served = [case.prompt_ids for case in cases]
-        general = [
-            tuple(self._prompts.render([Message(role="user", content=item.question)]))
-            for item in items[: self._config.evals.divergence_prompts]
-        ]
         return Evidence(
             target_name=name,
             target_new=tuple(target_new),
@@ -166,19 +153,11 @@ class Examiner:
             clusters=tuple(case.cluster for case in cases),
             answers_new=tuple(new),
             answers_old=tuple(old),
-            regression_old=scored[0],
-            regression_new=scored[1],
+            regression_old=regression_old,
+            regression_new=regression_new,
             on_topic_new=tuple(on_topic(policy, served, [answer.ids for answer in new], live.version)),
             on_topic_old=tuple(on_topic(policy, served, [answer.ids for answer in old], live.version)),
-            divergence=divergence(
-                policy,
-                general,
-                live.version,
-                candidate.version,
-                stop_ids=self._prompts.stop_ids,
-                seed=self._config.evals.seed,
-                progress=lambda done: progress("distance to the live policy", done, len(general), {}),
-            ),
+            divergence=distance,
         )
 
     def _figures(self, evidence: Evidence, manifest: Manifest) -> dict[str, Any]:
@@ -195,6 +174,46 @@ class Examiner:
             "heldout_cases": len(new),
             "manifest": manifest.digest,
         }
+
+
+def unasked(
+    policy: LocalPolicy,
+    prompts: PromptBook,
+    config: Config,
+    live: PolicyVersion,
+    candidate: PolicyVersion,
+    progress: Progress,
+) -> tuple[ChoiceResult, ChoiceResult, Divergence]:
+    """What training was not to change: the regression suite under both versions (the live one first), and how far the
+    candidate has gone from the live one on general prompts. Both versions are servable.
+    """
+    items = load_choices(config.evals.regression_suite)
+    total = sum(len(item.options) for item in items)
+    old, new = (
+        score_choices(
+            policy,
+            items,
+            version.version,
+            render=prompts.render,
+            encode=prompts.renderer.tokenizer.encode,
+            progress=lambda done, label=label: progress(label, done, total, {}),  # type: ignore[misc]
+        )
+        for version, label in ((live, "regression suite, live"), (candidate, "regression suite, candidate"))
+    )
+    general = [
+        tuple(prompts.render([Message(role="user", content=item.question)]))
+        for item in items[: config.evals.divergence_prompts]
+    ]
+    distance = divergence(
+        policy,
+        general,
+        live.version,
+        candidate.version,
+        stop_ids=prompts.stop_ids,
+        seed=config.evals.seed,
+        progress=lambda done: progress("distance to the live policy", done, len(general), {}),
+    )
+    return old, new, distance
 
 
 def _rate(answers: Sequence[Graded], name: str) -> dict[str, Any]:

@@ -10,9 +10,9 @@ from practicum.types.manifests import Entry, Exclusion, Manifest
 from practicum.types.policies import Decision, GateCheck
 
 
-def run_config(config: Config) -> dict[str, Any]:
-    """The resolved configuration, as stored with a run."""
-    return config.model_dump(mode="json")
+def run_config(config: Config, kind: str) -> dict[str, Any]:
+    """The resolved configuration, as stored with a run, and the run's kind."""
+    return {"kind": kind, **config.model_dump(mode="json")}
 
 
 def manifest_from(body: Mapping[str, Any]) -> Manifest:

@@ -25,27 +25,25 @@ class Evidence:
 
     Three aligned families: `target_*` with `target_clusters`; `answers_*` and `on_topic_*` with `clusters`, one entry
     a held-out case (`on_topic_*` may be empty where there was no second prompt to compare with); `regression_*`.
+    Where `clusters` is empty, single answers were not compared, and nothing is asked of them.
     """
 
     target_name: str
     target_new: tuple[float, ...]
     target_old: tuple[float, ...]
     target_clusters: tuple[str, ...]
-    clusters: tuple[str, ...]
-    answers_new: tuple[Graded, ...]
-    answers_old: tuple[Graded, ...]
     regression_new: ChoiceResult
     regression_old: ChoiceResult
-    on_topic_new: tuple[float, ...]
-    on_topic_old: tuple[float, ...]
     divergence: Divergence
+    clusters: tuple[str, ...] = ()
+    answers_new: tuple[Graded, ...] = ()
+    answers_old: tuple[Graded, ...] = ()
+    on_topic_new: tuple[float, ...] = ()
+    on_topic_old: tuple[float, ...] = ()
 
 
 def checks(evidence: Evidence, settings: GateConfig) -> tuple[GateCheck, ...]:
     """Every line of the decision, held or not."""
-    formed_new = [float(well_formed(answer.text)) for answer in evidence.answers_new]
-    formed_old = [float(well_formed(answer.text)) for answer in evidence.answers_old]
-    clusters = evidence.clusters
     items = tuple(range(len(evidence.regression_new.probability)))
     kl = evidence.divergence
     return (
@@ -61,6 +59,21 @@ def checks(evidence: Evidence, settings: GateConfig) -> tuple[GateCheck, ...]:
             settings.regression_margin,
             f"accuracy {evidence.regression_old.accuracy:.3f} -> {evidence.regression_new.accuracy:.3f}",
         ),
+        *(_answer_checks(evidence, settings) if evidence.clusters else ()),
+        _bounded(
+            "distance to the live policy on general prompts (nats per token)",
+            paired_difference(kl.per_prompt, [0.0] * len(kl.per_prompt), range(len(kl.per_prompt))),
+            settings.max_kl,
+        ),
+    )
+
+
+def _answer_checks(evidence: Evidence, settings: GateConfig) -> tuple[GateCheck, ...]:
+    """What is asked of single answers beside the target."""
+    formed_new = [float(well_formed(answer.text)) for answer in evidence.answers_new]
+    formed_old = [float(well_formed(answer.text)) for answer in evidence.answers_old]
+    clusters = evidence.clusters
+    return (
         _not_inferior(
             "stays on the question",
             paired_difference(evidence.on_topic_new, evidence.on_topic_old, clusters[: len(evidence.on_topic_new)]),
@@ -72,11 +85,6 @@ def checks(evidence: Evidence, settings: GateConfig) -> tuple[GateCheck, ...]:
             paired_difference(formed_new, formed_old, clusters),
             settings.well_formed_margin,
             f"{_mean(formed_old):.2f} -> {_mean(formed_new):.2f}",
-        ),
-        _bounded(
-            "distance to the live policy on general prompts (nats per token)",
-            paired_difference(kl.per_prompt, [0.0] * len(kl.per_prompt), range(len(kl.per_prompt))),
-            settings.max_kl,
         ),
     )
 

@@ -75,9 +75,9 @@ def check_rows(batch: Sequence[Datum], loss: LossName, *, context_length: int, v
 def _check_row(row: Datum, loss: LossName, vocabulary: int) -> None:
     if not row.temperature > 0:
         raise RequestError(f"row {row.row_id}: temperature {row.temperature}; use the scoring temperature.")
-    if loss == "policy_gradient" and (row.advantages is None or row.logprobs is None or None in row.logprobs):
+    if loss == "policy_gradient" and (row.advantages is None or _unknown_logprob(row)):
         raise RequestError(
-            f"row {row.row_id}: policy_gradient needs an advantage and the sampler's logprob for every token.",
+            f"row {row.row_id}: policy_gradient needs an advantage and the sampler's logprob for every trained token.",
             hint="A row whose logprobs are unknown cannot be corrected for how it was sampled; leave it out.",
         )
     if loss == "distill" and not row.teacher_prompt_ids:
@@ -89,6 +89,13 @@ def _check_row(row: Datum, loss: LossName, vocabulary: int) -> None:
     for ids in (*prompts_of(row), row.completion_ids, moved):
         if ids and not 0 <= min(ids) <= max(ids) < vocabulary:
             raise RequestError(f"row {row.row_id}: an id is outside the vocabulary of {vocabulary}.")
+
+
+def _unknown_logprob(row: Datum) -> bool:
+    """Whether a token of non-zero weight has no logprob of its sampler's; the others were not sampled."""
+    if row.logprobs is None:
+        return True
+    return any(value is None and weight for value, weight in zip(row.logprobs, row.weights, strict=True))
 
 
 def micro_batches(batch: Sequence[Datum], budget_tokens: int) -> list[list[Datum]]:
