@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS)
 DEMO_ARGS ?=
 
-.PHONY: demo test test-slow check docs bench lock clean
+.PHONY: demo test test-slow test-abuse check docs bench lock clean
 
 demo: $(VENV)/.demo
 	$(BIN)/practicum demo $(DEMO_ARGS)
@@ -19,6 +19,10 @@ test: $(VENV)/.test
 
 test-slow: $(VENV)/.test
 	$(BIN)/python -m pytest -m slow
+
+# Ten thousand malformed bodies a dialect through the whole application; a minute or two.
+test-abuse: $(VENV)/.test
+	$(BIN)/python -m pytest -m slow tests/integration/gateway/test_abuse.py
 
 check: $(VENV)/.check
 	$(BIN)/ruff check .

@@ -6,6 +6,7 @@ import asyncio
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -139,3 +140,17 @@ async def test_a_step_may_fail(tmp_path: Path) -> None:
     file.write_text('[{"content": "half", "fail": "the engine burns"}]')
     with pytest.raises(EngineError, match="burns"):
         await chunks(ScriptedSampler.from_spec(f"scripted:{file}"), request())
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [{"properties": 5}, {"properties": {"command": 5}}, {"properties": {"a": {"enum": "x"}}, "required": ["a"]},
+     {"properties": {"a": {"anyOf": [5]}}, "required": ["a"]}, {"properties": {"a": {}}, "required": 5},
+     {"properties": {"a": {"type": "array", "items": 5}}, "required": ["a"]},
+     {"properties": {"a": {"type": "array", "minItems": 10**40}}, "required": ["a"]}],
+)  # fmt: skip
+async def test_a_schema_that_is_none_is_called_without_arguments(schema: dict[str, Any]) -> None:
+    sampler = ScriptedSampler()
+    asked = request(tools=(ToolSpec(name="tool", parameters=schema),))
+    text = sampler.tokenizer.decode([token async for chunk in sampler.sample(asked) for token in chunk.ids])
+    assert '{"name": "tool", "arguments": {}}' in text
