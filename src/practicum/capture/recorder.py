@@ -1,9 +1,9 @@
 """One recorder for every model call.
 
 A call is opened before its first byte leaves and finished before its last one does, so a process that dies in between
-leaves a record that says so. The two modes differ in what a store that fails means: in `live` the user still gets the
-answer, and the loss is counted and logged; in `rollout` the call fails, because an answer without a record is worthless
-there.
+leaves a record that says so. The engine need not wait for the disk: it samples while the open record is being written.
+The two modes differ in what a store that fails means: in `live` the user still gets the answer, and the loss is counted
+and logged; in `rollout` the call fails, because an answer without a record is worthless there.
 
 Invariants: ids, logprobs and versions are appended together and never changed; the final record is durable before the
 caller sees the terminal event. It must not know wire formats, sessions or how parents are found.
@@ -19,6 +19,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
+from practicum.capture.arrivals import Arrivals
 from practicum.capture.stalls import Stalls
 from practicum.errors import StoreError
 from practicum.types.calls import CallStatus, ModelCall
@@ -74,42 +75,43 @@ class Recorder:
         self._clock = clock
         self._counts = {"opened": 0, "finished": 0, "unopened": 0, "lost": 0}
         self._last_error: str | None = None
+        self._arrivals: Arrivals | None = None
+
+    def open(self, call: ModelCall, mode: Mode | None = None) -> Recording:
+        """Begin to write the open record of a call whose status is `open`. `mode` is this call's own."""
+        self.stalls.arrived(call.session_id, call.call_id)
+        return Recording(self, call, self._store.put_call(call), self._clock, mode or self.mode)
 
     async def begin(self, call: ModelCall, mode: Mode | None = None) -> Recording:
-        """Make the open record durable. `mode` is this call's own. Raises StoreError in rollout mode."""
-        mode = mode or self.mode
-        self.stalls.arrived(call.session_id, call.call_id)
-        try:
-            if await self._put(replace(call, status="open"), mode):
-                self._counts["opened"] += 1
-            else:
-                self._counts["unopened"] += 1
-        except BaseException as error:
-            self.stalls.ended(call.session_id, call.call_id, failed=isinstance(error, Exception))
-            raise
-        return Recording(self, call, self._clock, mode)
+        """Make the open record durable. Raises StoreError in rollout mode."""
+        recording = self.open(call, mode)
+        await recording.opened()
+        return recording
 
     def health(self) -> CaptureHealth:
         """Counters since this process started."""
         return CaptureHealth(mode=self.mode, last_error=self._last_error, **self._counts)
 
+    def count_opening(self, durable: bool) -> None:
+        """Note what became of an open record."""
+        self._counts["opened" if durable else "unopened"] += 1
+
     async def finish(self, call: ModelCall, mode: Mode | None = None) -> None:
         """Make a final record durable. Raises StoreError in rollout mode."""
         self.stalls.ended(call.session_id, call.call_id, failed=call.status in ("failed", "interrupted"))
         try:
-            durable = await self._put(call, mode or self.mode)
+            durable = await self.durable(call, self._store.put_call(call), mode or self.mode)
         except StoreError:
             self._counts["lost"] += 1
             raise
         self._counts["finished" if durable else "lost"] += 1
 
-    async def _put(self, call: ModelCall, mode: Mode) -> bool:
+    async def durable(self, call: ModelCall, written: Future[None], mode: Mode) -> bool:
+        """Wait for a record to be durable; False where it is not. Raises StoreError instead in rollout mode."""
+        if self._arrivals is None or self._arrivals.loop is not asyncio.get_running_loop():
+            self._arrivals = Arrivals()
         try:
-            async with asyncio.timeout(self._timeout_s):
-                # Shielded: whoever stops waiting, the write is still wanted.
-                written = asyncio.wrap_future(self._store.put_call(call))
-                written.add_done_callback(_observe)
-                await asyncio.shield(written)
+            await self._arrivals.wait(written, self._timeout_s)
             return True
         except (StoreError, TimeoutError) as error:
             reason = str(error) or f"no answer within {self._timeout_s:g} s"
@@ -120,17 +122,14 @@ class Recorder:
             return False
 
 
-def _observe(written: asyncio.Future[None]) -> None:
-    """Look at the outcome of a write that nobody waits for any more."""
-    if not written.cancelled():
-        written.exception()
-
-
 class Recording:
     """One call under way. Chunks are added as they are sampled; `complete` or `abandon` ends it, once."""
 
-    def __init__(self, recorder: Recorder, call: ModelCall, clock: Callable[[], float], mode: Mode) -> None:
+    def __init__(
+        self, recorder: Recorder, call: ModelCall, opening: Future[None], clock: Callable[[], float], mode: Mode
+    ) -> None:
         self.call = call
+        self._opening: Future[None] | None = opening
         self._recorder = recorder
         self._mode = mode
         self._clock = clock
@@ -148,6 +147,17 @@ class Recording:
     def completion_ids(self) -> tuple[int, ...]:
         """The tokens so far."""
         return tuple(self._ids)
+
+    async def opened(self) -> None:
+        """Wait until the open record is durable; before the first byte leaves. Raises StoreError in rollout mode."""
+        if self._opening is None:
+            return
+        try:
+            durable = await self._recorder.durable(self.call, self._opening, self._mode)
+        except StoreError:
+            self._settle_opening(False)
+            raise
+        self._settle_opening(durable)
 
     def add(self, chunk: TokenChunk) -> None:
         """Append freshly sampled tokens."""
@@ -185,5 +195,14 @@ class Recording:
             history_hash=history_hash,
             error=error,
         )
-        await self._recorder.finish(self.call, self._mode)
+        try:
+            await self._recorder.finish(self.call, self._mode)
+        finally:
+            if self._opening is not None:  # written before this one, or lost
+                self._settle_opening(self._opening.done() and self._opening.exception() is None)
         return self.call
+
+    def _settle_opening(self, durable: bool) -> None:
+        if self._opening is not None:
+            self._opening = None
+            self._recorder.count_opening(durable)

@@ -16,6 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from practicum.errors import PracticumError, RequestError
 from practicum.types.messages import Message, ToolSpec
 
+_COMPACT = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 MOST_STOPS = 16
 MOST_STOP_CHARS = 1000
 
@@ -133,7 +134,7 @@ def arguments_object(text: str) -> Any:
 
 def dump(value: Any) -> bytes:
     """Compact JSON; lone surrogates leave as escapes."""
-    return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
+    return _COMPACT.encode(value).encode()
 
 
 def sse(value: dict[str, Any], event: str | None = None) -> bytes:

@@ -80,6 +80,8 @@ class Step(BaseModel):
     fail: str | None = None
 
 
+_MOST_ITEMS = 4
+
 Policy = Callable[[Turn], Step]
 # How mini-swe-agent and those like it have a task ended: by a command, named in the prompt.
 _SUBMIT = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
@@ -297,9 +299,22 @@ def _tools_in(messages: Sequence[tuple[str, str]]) -> tuple[dict[str, Any], ...]
             tool = json.loads(line)
         except ValueError:
             continue
-        if isinstance(tool, dict) and isinstance(tool.get("name"), str):
-            tools.append(tool)
+        if isinstance(tool, dict) and tool.get("name") and isinstance(tool["name"], str):
+            tools.append(tool if _is_schema(tool.get("parameters")) else {**tool, "parameters": {}})
     return tuple(tools)
+
+
+def _is_schema(value: Any) -> bool:
+    """Whether examples can be made of it: callers may send anything as a schema, and large ones of a few bytes."""
+    if not isinstance(value, dict):
+        return False
+    lists = [value[key] for key in ("required", "enum", "anyOf", "oneOf") if value.get(key) is not None]
+    properties, least = value.get("properties") or {}, value.get("minItems", 0)
+    if not isinstance(properties, dict) or not all(isinstance(one, list) for one in lists):
+        return False
+    inner = [*properties.values(), *(value.get("anyOf") or []), *(value.get("oneOf") or [])]
+    inner += [value["items"]] if value.get("items") else []
+    return isinstance(least, int) and least <= _MOST_ITEMS and all(_is_schema(one) for one in inner)
 
 
 def _shell_key(tool: dict[str, Any]) -> str | None:

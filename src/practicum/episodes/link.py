@@ -96,13 +96,15 @@ def find_parent(
     agent_id: str | None = None,
     options: Mapping[str, Any] = {},
     accept: Callable[[ModelCall, Sequence[Message]], bool] = lambda call, prefix: True,
+    hashes: Sequence[str] | None = None,
 ) -> Parent | None:
     """The call that served the longest prefix. `find` gives the same principal's calls for a history hash.
 
     Calls of `session_id` come before all others, those of the agent first, then newer ones. `accept` has the last word
-    on a call and the prefix that it served; `options` are the template's variables as far as it reads them.
+    on a call and the prefix that it served; `options` are the template's variables as far as it reads them. `hashes`
+    are the conversation's `prefix_hashes`, if at hand.
     """
-    hashes = prefix_hashes(messages, tools, options)
+    hashes = hashes or prefix_hashes(messages, tools, options)
     for index in range(len(messages) - 1, -1, -1):
         if messages[index].role != "assistant":
             continue
@@ -127,12 +129,14 @@ def link(
     *,
     options: Mapping[str, Any] = {},
     changed: ReasoningChange | None = None,
+    hashes: Sequence[str] | None = None,
 ) -> Link:
     """Join a request to its parent, or name the reason why its episode forks.
 
-    `changed` is what the caller did to the reasoning of an answer that would have been the parent otherwise.
+    `changed` is what the caller did to the reasoning of an answer that would have been the parent otherwise; `hashes`
+    as in `find_parent`.
     """
-    prompt_hash = prefix_hashes(messages, tools, options)[-1]
+    prompt_hash = (hashes or prefix_hashes(messages, tools, options))[-1]
     if changed is not None:
         return Link(parent=parent, fork_reason=changed, prompt_hash=prompt_hash)
     clean = parent is not None and not any(message.role == "assistant" for message in parent.rest)

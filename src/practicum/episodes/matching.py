@@ -35,6 +35,7 @@ _SCHEMA_DEFAULTS: dict[str, tuple[Any, ...]] = {
     "properties": ({},),
     "strict": (False, None),
 }
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
 
 def prefix_hashes(messages: Sequence[Message], tools: Sequence[ToolSpec], options: Mapping[str, Any] = {}) -> list[str]:
@@ -169,5 +170,4 @@ def _plain_numbers(value: Any) -> Any:
 
 
 def _digest(state: str, value: Any) -> str:
-    text = json.dumps([state, value], sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(_CANONICAL.encode([state, value]).encode()).hexdigest()

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
@@ -27,7 +27,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from practicum.capture.recorder import Mode, Recorder
 from practicum.capture.stalls import Stalls
@@ -64,7 +64,7 @@ def create_app(
     open_paths: Collection[str] = (),
     timing: Timing = Timing(),
     stalls: Stalls | None = None,
-) -> FastAPI:
+) -> Edge:
     """The ASGI application of the model endpoint.
 
     Args:
@@ -82,20 +82,20 @@ def create_app(
     """
     parts = _parts(config, store, registry, sampler, renderer, Recorder(store, mode, stalls=stalls), timing)
     app = FastAPI(title="Practicum", openapi_url=None, lifespan=_lifespan(parts, store))
-    app.state.parts = parts
-    _add_routes(app, parts, store, registry)
+    direct = {version + path: ChatRoute(parts, dialect) for path, dialect in CHAT_PATHS for version in VERSIONS}
+    _add_routes(app, parts, store, registry, direct)
     for router in routers:
         app.include_router(router)
-    for kind in (PracticumError, HTTPException, RequestValidationError):
+    for kind in (PracticumError, HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, _answer_error)
-    app.add_middleware(
-        Edge,
+    return Edge(
+        app,
         lookup=key_lookup or partial(lookup, store),
         max_body_bytes=config.server.max_body_bytes,
         body_timeout_s=config.server.body_timeout_s,
         open_paths=open_paths,
+        direct=direct,
     )
-    return app
 
 
 def _parts(
@@ -148,7 +148,9 @@ def _lifespan(parts: ChatParts, store: Store) -> Any:
     return lifespan
 
 
-def _add_routes(app: FastAPI, parts: ChatParts, store: Store, registry: Policies) -> None:
+def _add_routes(
+    app: FastAPI, parts: ChatParts, store: Store, registry: Policies, direct: Mapping[str, ChatRoute]
+) -> None:
     async def models(request: Request) -> Response:
         return await _models(request, parts, registry)
 
@@ -162,18 +164,17 @@ def _add_routes(app: FastAPI, parts: ChatParts, store: Store, registry: Policies
         status, report = readiness(parts, store)
         return JSONResponse(report, status_code=status)
 
-    def add(method: str, path: str, endpoint: Callable[[Request], Awaitable[Response]]) -> None:
+    def add(method: str, path: str, endpoint: Callable[[Request], Awaitable[Response]] | ASGIApp) -> None:
         app.router.routes.append(Route(path, endpoint, methods=[method]))
 
-    for path, dialect in CHAT_PATHS:
-        for version in VERSIONS:
-            add("POST", version + path, ChatRoute(parts, dialect).__call__)
+    for path, route in direct.items():
+        add("POST", path, route)
     for version in VERSIONS:
-        add("POST", f"{version}/messages/count_tokens", CountRoute(parts, anthropic_messages).__call__)
+        add("POST", f"{version}/messages/count_tokens", CountRoute(parts, anthropic_messages))
         add("GET", f"{version}/responses", _no_websocket)
     for version in GEMINI_VERSIONS:
-        add("POST", version + "/models/{model:path}:countTokens", CountRoute(parts, gemini).__call__)
-        add("POST", version + "/models/{model:path}:{method}", ChatRoute(parts, gemini).__call__)
+        add("POST", version + "/models/{model:path}:countTokens", CountRoute(parts, gemini))
+        add("POST", version + "/models/{model:path}:{method}", ChatRoute(parts, gemini))
         for path in ("/models", "/models/{name:path}"):
             add("GET", version + path, models)
 

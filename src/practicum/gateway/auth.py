@@ -10,14 +10,13 @@ import logging
 from collections.abc import Callable, Iterator
 from urllib.parse import parse_qs
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.types import Scope as AsgiScope
 
 from practicum.errors import Forbidden, StoreError, Unauthenticated
 from practicum.types.principals import Principal, Scope
 
-# Gives the holder of a key, or None. May block; it runs on a thread.
+# Gives the holder of a key, or None. Called on the event loop for every request: a look into a local store, no more.
 Lookup = Callable[[str], Principal | None]
 
 _STATE = "practicum.principal"
@@ -29,7 +28,7 @@ def keys_in(scope: AsgiScope) -> list[str]:
     return list(dict.fromkeys(key for key in _candidates(scope) if key))
 
 
-async def identify(scope: AsgiScope, lookup: Lookup) -> Principal:
+def identify(scope: AsgiScope, lookup: Lookup) -> Principal:
     """The one principal whose key a request carries.
 
     Raises: Unauthenticated without a key, with an unknown one, or with keys of different holders; StoreError when the
@@ -41,7 +40,7 @@ async def identify(scope: AsgiScope, lookup: Lookup) -> Principal:
             "No API key was sent.", hint="Send it as `Authorization: Bearer KEY`.", code="missing_api_key"
         )
     try:
-        holders = [await run_in_threadpool(lookup, key) for key in keys[:4]]
+        holders = [lookup(key) for key in keys[:4]]
     except StoreError as error:  # its message may name files, and nobody is known yet
         _log.error("keys cannot be read: %s", error)
         raise StoreError("The keys cannot be read at the moment.", hint="Try again.") from error
@@ -60,7 +59,12 @@ def remember(scope: AsgiScope, principal: Principal) -> None:
 
 async def authenticate(request: Request) -> Principal:
     """The principal of a request that the gatekeeper let pass; a FastAPI dependency. Raises Unauthenticated."""
-    principal = request.scope.get("state", {}).get(_STATE)
+    return known(request.scope)
+
+
+def known(scope: AsgiScope) -> Principal:
+    """`authenticate` for an ASGI application."""
+    principal = scope.get("state", {}).get(_STATE)
     if not isinstance(principal, Principal):
         raise Unauthenticated("No API key was sent.", hint="Send it as `Authorization: Bearer KEY`.")
     return principal

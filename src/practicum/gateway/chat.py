@@ -8,13 +8,16 @@ It must not know how ids are found or rendered (`prepare.py`) nor how tokens bec
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl
 
-import anyio
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from practicum.capture.recorder import Mode, Recorder, Recording
@@ -22,7 +25,7 @@ from practicum.dialects.dialect import AnswerFacts, CountingDialect, Dialect, En
 from practicum.episodes.matching import extended_hash
 from practicum.errors import EngineError, PracticumError
 from practicum.gateway.answer import AnswerText, recorded_answer
-from practicum.gateway.auth import authenticate, check_scope
+from practicum.gateway.auth import check_scope, known
 from practicum.gateway.edge import url_session
 from practicum.gateway.engine_watch import EngineWatch
 from practicum.gateway.generation import Generation
@@ -38,6 +41,9 @@ from practicum.types.ids import new_id
 from practicum.types.principals import Principal
 from practicum.types.seams import Sampler
 from practicum.types.tokens import SampleRequest
+
+T = TypeVar("T")
+SHORT_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,20 +63,29 @@ class ChatParts:
 
 
 class ChatRoute:
-    """Answers requests of one dialect."""
+    """Answers requests of one dialect; an ASGI application."""
 
     def __init__(self, parts: ChatParts, dialect: Dialect) -> None:
         self._parts = parts
         self._dialect = dialect
 
-    async def __call__(self, request: Request) -> Response:
-        """Prepare the request; the response then samples. Raises errors of the tree before anything is sent."""
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Prepare, sample, answer. Raises errors of the tree before anything is sent."""
+        try:
+            incoming = await _incoming(scope, receive, self._dialect)
+        except CallerGone:
+            return
+        key = incoming.headers.get(HEADER)
+        # From before the look-up to behind the answer: of two equal requests at one moment only one may find nothing.
+        with self._parts.in_progress.hold((incoming.principal.name, key)) if key else nullcontext():
+            await (await self._response(incoming, key))(receive, send)
+
+    async def _response(self, incoming: Incoming, key: str | None) -> ChatResponse | ReplayResponse:
         parts = self._parts
-        incoming = await _incoming(request, self._dialect)
         principal = incoming.principal
-        prepared = await run_in_threadpool(parts.preparer.prepare, incoming)
+        prepared = await _prepared(parts.preparer.prepare, incoming)
         slot = Slot(call_id=new_id("call"), answered=None)
-        if key := incoming.headers.get(HEADER):
+        if key:
             slot = await run_in_threadpool(find_slot, parts.store, principal.name, key, prepared.request.body)
         if slot.answered is not None:
             return ReplayResponse(parts, prepared, slot.answered)
@@ -86,56 +101,65 @@ class ChatRoute:
 
 
 class CountRoute:
-    """Tells the number of prompt tokens. Nothing is sampled, so nothing is recorded."""
+    """Tells the number of prompt tokens. Nothing is sampled, so nothing is recorded. An ASGI application."""
 
     def __init__(self, parts: ChatParts, dialect: CountingDialect) -> None:
         self._parts = parts
         self._dialect = dialect
 
-    async def __call__(self, request: Request) -> Response:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Count."""
-        incoming = await _incoming(request, self._dialect, task="count")
-        tokens = await run_in_threadpool(self._parts.preparer.count, incoming)
-        return JSONResponse(self._dialect.token_count(tokens))
+        try:
+            incoming = await _incoming(scope, receive, self._dialect, task="count")
+        except CallerGone:
+            return
+        tokens = await _prepared(self._parts.preparer.count, incoming)
+        await JSONResponse(self._dialect.token_count(tokens))(scope, receive, send)
 
 
-class ChatResponse(Response):
+class ChatResponse:
     """Samples while it is being sent."""
 
     def __init__(self, parts: ChatParts, prepared: Prepared, call: ModelCall, mode: Mode | None) -> None:
-        super().__init__(status_code=200)
         self._parts = parts
         self._prepared = prepared
         self._call = call
         self._mode = mode
         self._sink = _sink(parts, prepared, call)
-        self._gone = False
+        self._answered = self._gone = False
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, receive: Receive, send: Send) -> None:
         """Answer, and stop when the caller disconnects."""
         self._sink.send = send
-        failure: Exception | None = None
-        async with anyio.create_task_group() as group:
+        task = asyncio.current_task()
+        assert task is not None
+        watcher = asyncio.create_task(self._watch_caller(receive, task))
+        try:
+            await self._answer()
+            self._answered = True
+        except asyncio.CancelledError:
+            if not self._gone or task.uncancel():
+                raise
+        except CallerGone:
+            return
+        except PracticumError as failure:
+            if not self._sink.started:
+                raise
+            await self._sink.fail(failure)
+        finally:
+            watcher.cancel()
 
-            async def watch_caller() -> None:
-                while (await receive())["type"] != "http.disconnect":
-                    pass
-                self._gone = True
-                group.cancel_scope.cancel()
-
-            group.start_soon(watch_caller)
-            try:
-                with self._parts.in_progress.hold(self._call.call_id):
-                    await self._answer()
-            except Exception as error:
-                failure = error
-            group.cancel_scope.cancel()
-        if failure is not None:
-            await self._report(failure)
+    async def _watch_caller(self, receive: Receive, task: asyncio.Task[Any]) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        if not self._answered:
+            self._gone = True
+            task.cancel()
 
     async def _answer(self) -> None:
         parts, prepared = self._parts, self._prepared
-        recording = await parts.recorder.begin(self._call, self._mode)
+        recording = parts.recorder.open(self._call, self._mode)
+        self._sink.ready = recording.opened
         answer = AnswerText(prepared.request, self._call.call_id, parts.renderer, prepared.prompt_ids)
         generation = Generation(
             parts.sampler,
@@ -155,8 +179,7 @@ class ChatResponse(Response):
                 history_hash=extended_hash(prepared.link.prompt_hash, answer.message),
             )
         except BaseException as error:
-            with anyio.CancelScope(shield=True):
-                await self._abandon(recording, answer.text, error)
+            await self._abandon(recording, answer.text, error)
             raise
         parts.preparer.answered(self._call.principal, prepared.session, answer.message)
         end = Ending(
@@ -192,26 +215,17 @@ class ChatResponse(Response):
         except PracticumError:  # counted and logged by the recorder; the first error is the one to report
             return
 
-    async def _report(self, failure: Exception) -> None:
-        if isinstance(failure, CallerGone):
-            return
-        if isinstance(failure, PracticumError) and self._sink.started:
-            await self._sink.fail(failure)
-            return
-        raise failure
 
-
-class ReplayResponse(Response):
+class ReplayResponse:
     """Sends an answer that is on record once more."""
 
     def __init__(self, parts: ChatParts, prepared: Prepared, call: ModelCall) -> None:
-        super().__init__(status_code=200)
         self._renderer = parts.renderer
         self._prepared = prepared
         self._call = call
         self._sink = _sink(parts, prepared, call, (b"x-practicum-replayed", b"true"))
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, receive: Receive, send: Send) -> None:
         """Send it."""
         self._sink.send = send
         answer, pieces = recorded_answer(self._call, self._prepared.request, self._renderer)
@@ -226,18 +240,38 @@ class ReplayResponse(Response):
         await self._sink.finish(answer.message, end, ())
 
 
-async def _incoming(request: Request, dialect: Dialect, task: str = "answer") -> Incoming:
-    """The request of somebody who may sample. Raises Forbidden, Unauthenticated."""
-    principal = await authenticate(request)
+async def _incoming(scope: Scope, receive: Receive, dialect: Dialect, task: str = "answer") -> Incoming:
+    """The request of somebody who may sample. Raises Forbidden, Unauthenticated; CallerGone for half a request."""
+    principal = known(scope)
     check_scope(principal, "sample")
+    query = scope.get("query_string", b"").decode("latin-1")
+    path = dict(parse_qsl(query, keep_blank_values=True)) if query else {}
     return Incoming(
         dialect=dialect,
-        raw=await request.body(),
-        path={**request.query_params, **request.path_params, "task": task},
-        headers={name.lower(): value for name, value in request.headers.items()},
-        url_session=url_session(request.scope),
+        raw=await _body(receive),
+        path={**path, **scope.get("path_params", {}), "task": task},
+        headers={name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]},
+        url_session=url_session(scope),
         principal=principal,
     )
+
+
+async def _body(receive: Receive) -> bytes:
+    parts = []
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise CallerGone
+        parts.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+async def _prepared(prepare: Callable[[Incoming], T], incoming: Incoming) -> T:
+    """On a thread, unless the request is so short that the way there costs more than the work."""
+    if len(incoming.raw) <= SHORT_BYTES:
+        return prepare(incoming)
+    return await run_in_threadpool(prepare, incoming)
 
 
 def _opened(prepared: Prepared, principal: Principal, call_id: str, version: int, model: str) -> ModelCall:

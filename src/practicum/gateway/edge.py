@@ -13,7 +13,8 @@ import asyncio
 import json
 import logging
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -22,6 +23,7 @@ from practicum.dialects import problem
 from practicum.errors import PracticumError, RequestError
 from practicum.gateway.auth import Lookup, identify, remember
 from practicum.gateway.endpoints import dialect_of
+from practicum.gateway.timing import within
 from practicum.types.ids import new_id
 
 _log = logging.getLogger("practicum.gateway")
@@ -47,7 +49,7 @@ class BodyTooSlow(RequestError):
 
 
 class Edge:
-    """ASGI middleware.
+    """The ASGI application, around its routes.
 
     Args:
         app: the routes.
@@ -55,6 +57,7 @@ class Edge:
         max_body_bytes: longest body.
         body_timeout_s: time for the whole body to arrive.
         open_paths: paths that need no key; one that ends in `/` opens everything below it.
+        direct: what answers a POST to a path at once, without a search through the routes.
     """
 
     def __init__(
@@ -65,8 +68,10 @@ class Edge:
         max_body_bytes: int,
         body_timeout_s: float,
         open_paths: Collection[str] = (),
+        direct: Mapping[str, ASGIApp] = MappingProxyType({}),
     ) -> None:
         self._app = app
+        self._direct = direct
         self._lookup = lookup
         self._max_body_bytes = max_body_bytes
         self._body_timeout_s = body_timeout_s
@@ -84,21 +89,26 @@ class Edge:
         request_id = new_id("req")
         scope.setdefault("state", {})[_REQUEST_ID] = request_id
         _take_session(scope)
-        started = False
+        started = answered = False
 
         async def send_marked(message: Message) -> None:
-            nonlocal started
+            nonlocal started, answered
             if message["type"] == "http.response.start":
                 started = True
                 marks = [(b"x-request-id", request_id.encode()), (b"x-content-type-options", b"nosniff")]
                 message = {**message, "headers": [*message.get("headers", []), *marks]}
+            else:
+                answered = not message.get("more_body", False)
             await send(message)
 
         try:
             if not self._is_open(scope["path"]):
-                remember(scope, await identify(scope, self._lookup))
-            await self._app(scope, self._limited(scope, receive), send_marked)
+                remember(scope, identify(scope, self._lookup))
+            direct = self._direct.get(scope["path"]) if scope["method"] == "POST" else None
+            await (direct or self._app)(scope, self._limited(scope, receive), send_marked)
         except Exception as error:
+            if answered:  # by the routes' own handler of errors, which raises them again
+                return
             if started:
                 raise
             await respond(scope, send_marked, error)
@@ -110,7 +120,8 @@ class Edge:
         """`receive`, which counts the body and lets it take so long and no longer."""
         declared = dict(scope["headers"]).get(b"content-length", b"")
         too_long = declared.isdigit() and int(declared[:20]) > self._max_body_bytes
-        deadline = asyncio.get_running_loop().time() + self._body_timeout_s
+        now = asyncio.get_running_loop().time
+        deadline = now() + self._body_timeout_s
         taken, whole = 0, False
 
         async def limited() -> Message:
@@ -120,8 +131,7 @@ class Edge:
             if too_long:
                 raise self._too_large()
             try:
-                async with asyncio.timeout_at(deadline):
-                    message = await receive()
+                message = await within(deadline - now(), receive())
             except TimeoutError as error:
                 raise BodyTooSlow(f"The body did not arrive within {self._body_timeout_s:g} s.") from error
             taken += len(message.get("body", b""))

@@ -10,21 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from typing import Protocol
-
-import anyio
 
 from practicum.capture.recorder import Recording
 from practicum.errors import EngineError
 from practicum.gateway.answer import AnswerText
 from practicum.gateway.engine_watch import EngineWatch
+from practicum.gateway.silence import Silence
 from practicum.renderers import ChatTokenizer, IncrementalDecoder
 from practicum.types.messages import Piece
 from practicum.types.seams import Sampler
 from practicum.types.tokens import FinishReason, SampleRequest, TokenChunk, TokenText
-
-_BUFFERED_CHUNKS = 64
 
 
 class Sink(Protocol):
@@ -73,7 +71,6 @@ class Generation:
         self._ping_s = ping_s
         self._keep_tokens = keep_tokens
         self._decoder = IncrementalDecoder(tokenizer)
-        self._queue: asyncio.Queue[TokenChunk | Exception] = asyncio.Queue(_BUFFERED_CHUNKS)
         self._ended: FinishReason | None = None
         self._sent_at = time.monotonic()
 
@@ -82,64 +79,38 @@ class Generation:
 
         Tokens behind the last piece are left in `tokens`.
         """
-        failure: Exception | None = None
-        with self._watch.answer():
-            async with anyio.create_task_group() as group:
-                group.start_soon(self._pump)
-                try:
-                    await self._consume(sink)
-                except Exception as error:
-                    failure = error
-                group.cancel_scope.cancel()
-        if failure is not None:
-            raise failure
-        return self._answer.finish_reason(self._ended)
-
-    async def _pump(self) -> None:
         chunks = self._sampler.sample(self._sample)
-        end: Exception = EngineError("The engine ended an answer without a reason.")
+        silence = Silence(self._ping_s, self._watch.check, partial(self._idle, sink))
         try:
-            async for chunk in chunks:
-                self._watch.progress()
-                await self._queue.put(chunk)
-        except Exception as error:
-            end = error
+            with self._watch.answer():
+                await self._consume(chunks, silence, sink)
+        except asyncio.CancelledError:
+            silence.raise_failure()
+            raise
         finally:
+            silence.end()
             close = getattr(chunks, "aclose", None)
             if close is not None:
-                with anyio.CancelScope(shield=True):
-                    await close()
-        await self._queue.put(end)
+                await close()
+        return self._answer.finish_reason(self._ended)
 
-    async def _consume(self, sink: Sink) -> None:
+    async def _consume(self, chunks: AsyncIterator[TokenChunk], silence: Silence, sink: Sink) -> None:
         while self._ended is None and not self._answer.enough:
-            chunk = await self._next()
-            if chunk is None:
-                self._watch.check()
+            silence.begins()
+            try:
+                chunk = await anext(chunks)
+            except StopAsyncIteration:
+                raise EngineError("The engine ended an answer without a reason.") from None
+            await silence.ends()
+            self._watch.progress()
+            self._recording.add(chunk)
+            self._ended = chunk.finish_reason
+            await self._hand_out(self._pieces(chunk), sink)
+            if time.monotonic() - self._sent_at >= self._ping_s:  # sampled, but held back or not for the caller
                 await self._idle(sink)
-            else:
-                self._recording.add(chunk)
-                self._ended = chunk.finish_reason
-                await self._hand_out(self._pieces(chunk), sink)
-                if time.monotonic() - self._sent_at >= self._ping_s:  # sampled, but held back or not for the caller
-                    await self._idle(sink)
         if not self._answer.enough:
             await self._hand_out(self._answer.feed(self._decoder.finish()), sink)
         await self._hand_out(self._answer.finish(), sink)
-
-    async def _next(self) -> TokenChunk | None:
-        """The next chunk, or None after a while without one. Raises what the sampler raised."""
-        if self._queue.empty():
-            try:
-                async with asyncio.timeout(self._ping_s):
-                    item = await self._queue.get()
-            except TimeoutError:
-                return None
-        else:
-            item = self._queue.get_nowait()
-        if isinstance(item, Exception):
-            raise item
-        return item
 
     def _pieces(self, chunk: TokenChunk) -> list[Piece]:
         """What has become certain with a chunk. Its tokens are fed one by one, so that each counts for what it gave."""

@@ -52,21 +52,21 @@ def find_slot(store: CallById, principal: str, key: str, body: dict[str, Any]) -
 
 
 class InProgress:
-    """Ids being answered in this process: two equal requests at the same moment find no record of each other."""
+    """Principals' keys being answered in this process: equal requests at one moment find no record of each other."""
 
     def __init__(self) -> None:
-        self._ids: set[str] = set()
+        self._held: set[tuple[str, str]] = set()
 
     @contextmanager
-    def hold(self, call_id: str) -> Iterator[None]:
-        """Around one answer. Raises Conflict while another holds the id."""
-        if call_id in self._ids:
+    def hold(self, key: tuple[str, str]) -> Iterator[None]:
+        """Around the look-up and the answer. Raises Conflict while another holds the key."""
+        if key in self._held:
             raise _in_progress()
-        self._ids.add(call_id)
+        self._held.add(key)
         try:
             yield
         finally:
-            self._ids.discard(call_id)
+            self._held.discard(key)
 
 
 def _in_progress() -> Conflict:

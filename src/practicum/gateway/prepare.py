@@ -119,14 +119,15 @@ class Preparer:
         """Raises: RequestError, NotFound for the model, ContextOverflow, Unsupported, StoreError."""
         request, pinned = self._parsed(incoming)
         named = self._named(incoming, request)
+        hashes = prefix_hashes(request.messages, request.tools, request.options)
         record = _Record(request.messages, self._renderer, self._dropped_reasoning)
-        parent = self._parent(request, incoming.principal.name, record, named)
+        parent = self._parent(request, hashes, incoming.principal.name, record, named)
         rule = side_call(incoming.headers, request)
-        session = self._session(incoming.principal.name, request, named, parent)
+        session = self._session(incoming.principal.name, request, hashes, named, parent)
         side = rule is not None and rule.kind == "auxiliary"
         self._inference.saw(incoming.principal.name, session, request.messages, side_call=side)
         earlier = None if session.source == "new" else self._store.last_turn(session.session_id, session.agent_id)
-        joined, prompt_ids = self._ids(request, parent, record.earlier(earlier), record.changed)
+        joined, prompt_ids = self._ids(request, hashes, parent, record.earlier(earlier), record.changed)
         request = self._constrained(request, prompt_ids)
         room = self._room(len(prompt_ids))
         wanted = request.max_tokens or self._default_max_tokens
@@ -154,18 +155,21 @@ class Preparer:
     def count(self, incoming: Incoming) -> int:
         """Tokens of the prompt that this request would be answered from. Raises RequestError, NotFound, StoreError."""
         request, _ = self._parsed(incoming)
+        hashes = prefix_hashes(request.messages, request.tools, request.options)
         record = _Record(request.messages, self._renderer, self._dropped_reasoning)
-        parent = self._parent(request, incoming.principal.name, record, None)
-        return len(self._ids(request, parent, None, record.changed)[1])
+        parent = self._parent(request, hashes, incoming.principal.name, record, None)
+        return len(self._ids(request, hashes, parent, None, record.changed)[1])
 
-    def _parent(self, request: ChatRequest, who: str, record: _Record, named: Session | None) -> Parent | None:
+    def _parent(
+        self, request: ChatRequest, hashes: Sequence[str], who: str, record: _Record, named: Session | None
+    ) -> Parent | None:
         return find_parent(
             request.messages,
             request.tools,
             lambda history: self._store.find_by_history(who, history),
             session_id=named.session_id if named else None,
             agent_id=named.agent_id if named else None,
-            options=request.options,
+            hashes=hashes,
             accept=record.keeps_reasoning,
         )
 
@@ -176,7 +180,9 @@ class Preparer:
             return None
         return replace(named, session_id=self._owners.claim(self._owners.root(named, who.name), who.name))
 
-    def _session(self, who: str, request: ChatRequest, named: Session | None, parent: Parent | None) -> Session:
+    def _session(
+        self, who: str, request: ChatRequest, hashes: Sequence[str], named: Session | None, parent: Parent | None
+    ) -> Session:
         """The session and the agent: as named, as the parent's, as the content tells, or new ones."""
         call = parent.call if parent is not None else None
         if named is not None and named.agent_id is not None:
@@ -186,8 +192,7 @@ class Preparer:
         if call is not None:
             return Session(session_id=call.session_id, source="inferred", by="history", agent_id=call.agent_id)
         begins = bool(request.messages) and not any(message.role == "assistant" for message in request.messages)
-        prompt_hash = prefix_hashes(request.messages, request.tools, request.options)[-1] if begins else ""
-        same = self._store.find_by_prompt(who, prompt_hash) if begins else []
+        same = self._store.find_by_prompt(who, hashes[-1]) if begins else []
         if named is not None:
             return self._inference.agent(who, named, request.messages, same) if begins else named
         return self._inference.find(who, request.messages, same) or new_session()
@@ -228,13 +233,18 @@ class Preparer:
         return replace(request, params=replace(request.params, constraint=constraint))
 
     def _ids(
-        self, request: ChatRequest, parent: Parent | None, earlier: Earlier | None, changed: ReasoningChange | None
+        self,
+        request: ChatRequest,
+        hashes: Sequence[str],
+        parent: Parent | None,
+        earlier: Earlier | None,
+        changed: ReasoningChange | None,
     ) -> tuple[Link, Sequence[int]]:
         if request.prompt is not None:
             ids = self._raw_ids(request.prompt)
             return raw_link(ids), ids
         options = request.options
-        joined = link(request.messages, request.tools, parent, earlier, options=options, changed=changed)
+        joined = link(request.messages, request.tools, parent, earlier, options=options, changed=changed, hashes=hashes)
         if parent is None:
             return joined, self._renderer.render(request.messages, request.tools, options)
         served = parent.call.prompt_ids + parent.call.completion_ids

@@ -9,10 +9,12 @@ closed sees a read error, so it is longer than the pools of the usual clients ke
 from __future__ import annotations
 
 import asyncio
+import gc
 import ipaddress
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import h11
@@ -22,6 +24,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from practicum.config import ServerConfig
 from practicum.errors import ConfigError
 from practicum.gateway.timing import Timing
+
+try:
+    import resource
+except ImportError:  # Windows, which has no such limit
+    resource = None  # type: ignore[assignment]
 
 KEEP_ALIVE_S = 120
 _log = logging.getLogger("practicum.gateway.server")
@@ -139,7 +146,25 @@ def run(
     """
     running = server(app, config, allow_remote=allow_remote, timing=timing)
     running.started_at = started
+    allow_many_sockets()
+    _spare_garbage_collector()
     asyncio.run(serve(running, background))
+
+
+def allow_many_sockets() -> None:
+    """Raise this process's limit of open files to what the system permits; a thousand streams need more than 1024."""
+    if resource is not None:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft != hard:
+            with suppress(ValueError, OSError):  # some systems name a limit that they do not permit
+                resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _spare_garbage_collector() -> None:
+    """What is there before the first request stays; to look through all of it again and again slows every answer."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 100)
 
 
 async def serve(running: uvicorn.Server, background: Sequence[Callable[[], Awaitable[None]]] = ()) -> None:

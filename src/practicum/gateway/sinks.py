@@ -5,14 +5,14 @@ It must not know how the pieces came about.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from starlette.types import Send
 
 from practicum.dialects.dialect import Answer, Ending
 from practicum.errors import PracticumError
+from practicum.gateway.timing import within
 from practicum.types.messages import Message, Piece, Thought
 from practicum.types.tokens import TokenText
 
@@ -32,12 +32,16 @@ class _Sink:
 
     def __init__(self, answer: Answer, headers: Sequence[tuple[bytes, bytes]], *, write_timeout_s: float) -> None:
         self.send: Send
+        # Awaited before the first byte leaves.
+        self.ready: Callable[[], Awaitable[None]] | None = None
         self.started = False
         self._answer = answer
         self._headers = list(headers)
         self._write_timeout_s = write_timeout_s
 
     async def _start(self, media_type: bytes, *more: tuple[bytes, bytes]) -> None:
+        if self.ready is not None:
+            await self.ready()
         self.started = True
         headers = [(b"content-type", media_type), *more, *self._headers]
         await self._write({"type": "http.response.start", "status": 200, "headers": headers})
@@ -47,8 +51,7 @@ class _Sink:
 
     async def _write(self, message: dict[str, Any]) -> None:
         try:
-            async with asyncio.timeout(self._write_timeout_s):
-                await self.send(message)
+            await within(self._write_timeout_s, self.send(message))
         except (TimeoutError, OSError) as error:
             raise CallerGone from error
 

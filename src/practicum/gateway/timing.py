@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import types
+from collections.abc import Awaitable, Generator
 from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,3 +22,29 @@ class Timing:
     stall_s: float = 120.0
     write_timeout_s: float = 60.0
     shutdown_s: float = 30.0
+
+
+async def within(timeout_s: float, work: Awaitable[T]) -> T:
+    """What `asyncio.timeout` does, for work that seldom has to wait: a timer is made only once it does."""
+    steps = work.__await__()
+    try:
+        waits_for = steps.send(None)
+    except StopIteration as done:
+        return cast("T", done.value)
+    async with asyncio.timeout(timeout_s):
+        return await _going_on(steps, waits_for)
+
+
+@types.coroutine
+def _going_on(steps: Generator[Any, Any, T], waits_for: Any) -> Generator[Any, Any, T]:
+    """The rest of the work, which waits for `waits_for`."""
+    try:
+        while True:
+            try:
+                sent = yield waits_for
+            except BaseException as error:
+                waits_for = steps.throw(error)
+            else:
+                waits_for = steps.send(sent)
+    except StopIteration as done:
+        return cast("T", done.value)

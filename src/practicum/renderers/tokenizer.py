@@ -103,7 +103,10 @@ class ByteTokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of `ids`; U+FFFD for incomplete UTF-8. Raises ValueError for an id outside the vocabulary."""
-        out = bytearray()
+        try:
+            return bytes(ids).decode(errors="replace")
+        except ValueError:  # an id that is no byte
+            out = bytearray()
         for token in ids:
             if 0 <= token < 256:
                 out.append(token)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from practicum.store.codec import IDS, JSON, LOGPROBS, PLAIN, TEXT, Codec, decode_row, encode_text
+from practicum.store.codec import IDS, JSON, LOGPROBS, PLAIN, TEXT, Codec, decode_row, encode_row, encode_text
 from practicum.types.calls import CallStatus, ModelCall
 
 FIELDS: dict[str, Codec] = {
@@ -44,17 +44,34 @@ FIELDS: dict[str, Codec] = {
 }
 
 _COLUMNS = ", ".join(FIELDS)
-_UPSERT = f"""
-INSERT INTO calls ({_COLUMNS}) VALUES ({", ".join(":" + name for name in FIELDS)})
+_ONE_ROW = f"({', '.join('?' * len(FIELDS))})"
+_CONFLICT = f"""
 ON CONFLICT (call_id) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in FIELDS if name != "call_id")}
 WHERE status = 'open' OR excluded.status NOT IN ('open', 'interrupted')
 """
+# Few sizes, so that each statement is compiled once.
+_ROWS_A_STATEMENT = (64, 16, 4, 1)
+_UPSERTS = {
+    size: f"INSERT INTO calls ({_COLUMNS}) VALUES {', '.join([_ONE_ROW] * size)} {_CONFLICT}"
+    for size in _ROWS_A_STATEMENT
+}
 _SELECT = f"SELECT {_COLUMNS} FROM calls"
 
 
-def put(connection: Any, row: dict[str, Any]) -> None:
-    """Insert or finish a call; `row` comes from `encode_row`."""
-    connection.execute(_UPSERT, row)
+def put_all(connection: Any, calls: list[ModelCall]) -> None:
+    """Insert or finish calls, in order. All become durable at the same moment, so of several records of one call only
+    the one that stands in the end is written, at the place of the first.
+    """
+    standing: dict[str, ModelCall] = {}
+    for call in calls:
+        before = standing.get(call.call_id)
+        if before is None or before.status == "open" or call.status not in ("open", "interrupted"):
+            standing[call.call_id] = call
+    rows = [encode_row(call, FIELDS) for call in standing.values()]
+    for size in _ROWS_A_STATEMENT:
+        while len(rows) >= size:
+            connection.execute(_UPSERTS[size], [value for row in rows[:size] for value in row])
+            del rows[:size]
 
 
 def interrupt_open(connection: Any, started_before: float) -> int:

@@ -15,11 +15,15 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Sequence
+import sys
+from array import array
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 SqlValue = str | bytes | int | float | None
+_COMPACT = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+_LITTLE_ENDIAN = sys.byteorder == "little"
 
 
 def encode_text(text: str) -> str | bytes:
@@ -38,7 +42,7 @@ def decode_text(value: str | bytes) -> str:
 
 def encode_json(value: Any) -> str | bytes:
     """Compact JSON, as `encode_text` stores it. Raises TypeError for what JSON cannot hold."""
-    return encode_text(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    return encode_text(_COMPACT.encode(value))
 
 
 def decode_json(value: str | bytes) -> Any:
@@ -47,8 +51,8 @@ def decode_json(value: str | bytes) -> Any:
 
 
 def encode_ids(ids: Sequence[int]) -> bytes:
-    """`ids: [n]` as little-endian uint32. Raises struct.error for one out of range."""
-    return struct.pack(f"<{len(ids)}I", *ids)
+    """`ids: [n]` as little-endian uint32. Raises OverflowError for one out of range."""
+    return _packed("I", ids)
 
 
 def decode_ids(blob: bytes) -> tuple[int, ...]:
@@ -58,12 +62,23 @@ def decode_ids(blob: bytes) -> tuple[int, ...]:
 
 def encode_logprobs(logprobs: Sequence[float | None]) -> bytes:
     """`logprobs: [n]`, None kept apart from every float."""
-    known = [value for value in logprobs if value is not None]
-    bitmap = bytearray((len(logprobs) + 7) // 8)
-    for index, value in enumerate(logprobs):
-        if value is not None:
-            bitmap[index >> 3] |= 1 << (index & 7)
-    return struct.pack("<I", len(logprobs)) + bytes(bitmap) + struct.pack(f"<{len(known)}d", *known)
+    count = len(logprobs)
+    bitmap = bytearray(((1 << count) - 1).to_bytes((count + 7) // 8, "little"))
+    known: Sequence[Any] = logprobs
+    if None in logprobs:
+        known = [value for value in logprobs if value is not None]
+        for index, value in enumerate(logprobs):
+            if value is None:
+                bitmap[index >> 3] &= ~(1 << (index & 7))
+    return _packed("I", (count,)) + bitmap + _packed("d", known)
+
+
+def _packed(kind: Literal["I", "d"], values: Iterable[Any]) -> bytes:
+    """Little-endian uint32 or float64."""
+    packed = array(kind, values)
+    if not _LITTLE_ENDIAN:
+        packed.byteswap()
+    return packed.tobytes()
 
 
 def decode_logprobs(blob: bytes) -> tuple[float | None, ...]:
@@ -94,10 +109,10 @@ IDS = Codec(encode_ids, decode_ids)
 LOGPROBS = Codec(encode_logprobs, decode_logprobs)
 
 
-def encode_row(record: Any, fields: dict[str, Codec]) -> dict[str, SqlValue]:
-    """The named bindings of a record's fields."""
-    values = {name: getattr(record, name) for name in fields}
-    return {name: None if value is None else fields[name].encode(value) for name, value in values.items()}
+def encode_row(record: Any, fields: dict[str, Codec]) -> list[SqlValue]:
+    """The bindings of a record's fields, in order."""
+    values = ((codec.encode, getattr(record, name)) for name, codec in fields.items())
+    return [None if value is None else encode(value) for encode, value in values]
 
 
 def decode_row(row: Sequence[Any], fields: dict[str, Codec]) -> dict[str, Any]:

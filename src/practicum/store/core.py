@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from practicum.store import connections
-from practicum.store.writer import Writer
+from practicum.store.writer import PutAll, Writer
 
 T = TypeVar("T")
 
@@ -72,6 +72,9 @@ class Core:
 
     def _write(self, job: Callable[[Any], T]) -> Future[T]:
         return self._writer.submit(job)
+
+    def _write_record(self, put_all: PutAll, record: Any) -> Future[None]:
+        return self._writer.submit_record(put_all, record)
 
     def _read(self, query: Callable[[Any], T]) -> T:
         try:

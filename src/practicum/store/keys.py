@@ -6,7 +6,6 @@ lookup takes says nothing about one.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import secrets
 import time
@@ -63,4 +62,4 @@ def list_keys(store: Store) -> list[KeyRecord]:
 
 
 def _digest(store: Store, plaintext: str) -> bytes:
-    return hmac.new(store.key_secret, plaintext.encode("utf-8", "surrogatepass"), hashlib.sha256).digest()
+    return hmac.digest(store.key_secret, plaintext.encode("utf-8", "surrogatepass"), "sha256")

@@ -47,8 +47,7 @@ def add(connection: Any, policy: PolicyVersion) -> None:
     if policy.parent is not None:
         _require(connection, policy.parent)
     connection.execute(
-        f"INSERT INTO policies ({_COLUMNS}) VALUES ({', '.join(':' + name for name in _FIELDS)})"
-        " ON CONFLICT (version) DO NOTHING",
+        f"INSERT INTO policies ({_COLUMNS}) VALUES ({', '.join('?' * len(_FIELDS))}) ON CONFLICT (version) DO NOTHING",
         encode_row(policy, _FIELDS),
     )
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from practicum.store import call_rows, connections, feedback_rows, key_rows, policy_rows, rollout_rows, run_rows, schema
-from practicum.store.codec import encode_row
 from practicum.store.core import Core
 from practicum.types.calls import CallStatus, ModelCall
 from practicum.types.feedback import Feedback, FeedbackEvent, TargetKind
@@ -45,8 +44,7 @@ class Store(Core):
 
     def put_call(self, call: ModelCall) -> Future[None]:
         """Insert a call or finish its open record. A final status never goes back to `open`."""
-        row = encode_row(call, call_rows.FIELDS)
-        return self._write(lambda connection: call_rows.put(connection, row))
+        return self._write_record(call_rows.put_all, call)
 
     def interrupt_open_calls(self, started_before: float) -> Future[int]:
         """At start-up: mark calls that an earlier process left open as interrupted; how many."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -83,11 +84,25 @@ _ODD: tuple[Any, ...] = (
     None, True, 0, -1, 1.5, 10**40, "", "x", "\ud800\x00", [], [None], [[]], {}, {"type": "image"}, {"type": 5}, [{}],
     {"text": None}, [{"type": "text"}], [{"type": "tool_result", "content": [{"type": "image"}]}], "assistant",
 )  # fmt: skip
+_FOREIGN = (
+    b"\x00",
+    b"\xff",
+    b"\xed\xa0\x80",
+    b"\\ud800",
+    b"NaN",
+    b"//",
+    b",,",
+    b"]",
+    b"}",
+    b"{",
+    b"\xef\xbb\xbf",
+    b"1e400",
+)
 
 
-def broken(dialect: str, count: int) -> Iterator[dict[str, Any]]:
+def broken(dialect: str, count: int, seed: str = "") -> Iterator[dict[str, Any]]:
     """Bodies with one to three values replaced or left out."""
-    chance = random.Random(dialect)
+    chance = random.Random(dialect + seed)
     for _ in range(count):
         body = copy.deepcopy(BODIES[dialect])
         for _ in range(chance.randint(1, 3)):
@@ -99,6 +114,47 @@ def broken(dialect: str, count: int) -> Iterator[dict[str, Any]]:
             if not body:
                 break
         yield body
+
+
+def malformed(dialect: str, count: int, seed: str = "") -> Iterator[bytes]:
+    """Bytes of all kinds: values that do not fit, JSON that is none, and whole JSON that is too much."""
+    chance = random.Random(f"{dialect}:{seed}")
+    for body in broken(dialect, count, seed):
+        kind = chance.random()
+        if kind < 0.5:
+            yield json.dumps(body).encode()
+        elif kind < 0.8:
+            yield _scrambled(json.dumps(BODIES[dialect], ensure_ascii=chance.random() < 0.5).encode(), chance)
+        else:
+            yield _too_much(body, chance)
+
+
+def _scrambled(raw: bytes, chance: random.Random) -> bytes:
+    """One to three cuts, repeats, foreign bytes and JSON that only Python reads."""
+    for _ in range(chance.randint(1, 3)):
+        at, to = sorted(chance.randrange(len(raw) + 1) for _ in range(2))
+        raw = chance.choice([
+            raw[:at], raw[at:], raw[:at] + raw[to:], raw[:to] + raw[at:],
+            raw[:at] + bytes([chance.randrange(256)]) + raw[at + 1 :],
+            raw[:at] + chance.choice(_FOREIGN) + raw[at:],
+            raw.replace(b'"', b"'", chance.randint(1, 4)), raw.decode("latin-1").encode("utf-16"),
+        ])  # fmt: skip
+        raw = raw[:20_000]
+    return raw
+
+
+def _too_much(body: dict[str, Any], chance: random.Random) -> bytes:
+    """JSON with something added: depth, length, a key twice, numbers and names that nobody needs."""
+    raw = json.dumps(body).encode()
+    depth = chance.choice([99, 101, 2000])
+    extra = chance.choice([
+        b'"metadata": ' + b"[" * depth + b"]" * depth, b'"metadata": ' + b'{"a":' * depth + b"1" + b"}" * depth,
+        b'"model": "practicum", "model": "practicum"', b'"seed": ' + b"9" * chance.choice([5, 400, 5000]),
+        b'"temperature": ' + chance.choice([b"1e999", b"NaN", b"-Infinity", b"0.0000001", b"2.0000001"]),
+        b'"stop": [' + b",".join([b'"x"'] * chance.choice([17, 2000])) + b"]", b'"n": 2', b'"logprobs": true',
+        b'"\\ud800": "\\u0000"', b'"' + b"k" * 10_000 + b'": 1', b'"stream": true', b'"__proto__": {"a": 1}',
+    ])  # fmt: skip
+    return b"{" + extra + (b", " if body else b"") + raw[1:]
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:

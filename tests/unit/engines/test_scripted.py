@@ -7,6 +7,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -243,3 +244,17 @@ async def test_a_side_call_without_tools_gets_a_line_and_a_task_that_ends_by_a_c
 def test_a_write_without_a_file_is_refused(spec: str) -> None:
     with pytest.raises(ConfigError, match="scripted:write:PATH=TEXT"):
         ScriptedSampler.from_spec(spec)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [{"properties": 5}, {"properties": {"command": 5}}, {"properties": {"a": {"enum": "x"}}, "required": ["a"]},
+     {"properties": {"a": {"anyOf": [5]}}, "required": ["a"]}, {"properties": {"a": {}}, "required": 5},
+     {"properties": {"a": {"type": "array", "items": 5}}, "required": ["a"]},
+     {"properties": {"a": {"type": "array", "minItems": 10**40}}, "required": ["a"]}],
+)  # fmt: skip
+async def test_a_schema_that_is_none_is_called_without_arguments(schema: dict[str, Any]) -> None:
+    sampler = ScriptedSampler()
+    asked = request(tools=(ToolSpec(name="tool", parameters=schema),))
+    text = sampler.tokenizer.decode([token async for chunk in sampler.sample(asked) for token in chunk.ids])
+    assert '{"name": "tool", "arguments": {}}' in text

@@ -148,6 +148,6 @@ def test_history_is_found_newest_first_for_its_own_principal_only(fresh: Store) 
 
 
 def test_an_id_out_of_range_is_refused_and_nothing_is_kept(fresh: Store) -> None:
-    with pytest.raises(struct.error):
-        fresh.put_call(make_call(prompt_ids=(-1,)))
+    with pytest.raises(OverflowError):
+        fresh.put_call(make_call(prompt_ids=(-1,))).result()
     assert fresh.count_calls() == 0

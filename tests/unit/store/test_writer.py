@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from concurrent.futures import wait
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,37 @@ def test_what_gathers_during_a_commit_is_one_commit(tmp_path: Path) -> None:
         wait(futures)
         assert store.count_calls() == MAX_BATCH + 1
         assert store.health().commits == 2
+
+
+def test_a_poison_record_fails_alone_among_those_written_together(tmp_path: Path) -> None:
+    gate = Gate("before_commit")
+    with open_store(tmp_path / "practicum.db") as store:
+        store.crashpoint = gate
+        first = store.put_call(make_call("first"))
+        assert gate.reached.wait(30)
+        good = [store.put_call(make_call(f"good {number}")) for number in range(100)]
+        bad = store.put_call(replace(make_call("bad"), prompt_ids=(-1,)))
+        more = [store.put_call(make_call(f"more {number}")) for number in range(30)]
+        gate.open.set()
+        for future in (first, *good, *more):
+            future.result()
+        with pytest.raises(OverflowError):
+            bad.result()
+        assert store.count_calls() == 131 and store.get_call("bad") is None
+        assert store.health().failed_jobs == 1 and store.health().commits == 2
+
+
+def test_records_of_one_call_that_wait_together_leave_the_one_that_would_stand(tmp_path: Path) -> None:
+    gate = Gate("before_commit")
+    with open_store(tmp_path / "practicum.db") as store:
+        store.crashpoint = gate
+        store.put_call(make_call("first"))
+        assert gate.reached.wait(30)
+        order = [("a", "open"), ("b", "open"), ("b", "complete"), ("a", "failed"), ("a", "open"), ("b", "interrupted")]
+        futures = [store.put_call(replace(make_call(name), status=status)) for name, status in order]
+        gate.open.set()
+        wait(futures)
+        assert [(call.call_id, call.status) for call in store.calls()][1:] == [("a", "failed"), ("b", "complete")]
 
 
 def test_a_poison_job_fails_alone(tmp_path: Path) -> None:
