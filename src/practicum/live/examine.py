@@ -22,7 +22,7 @@ from practicum.evals.heldout import (
 from practicum.evals.stats import proportion
 from practicum.live.prompts import PromptBook
 from practicum.live.workbench import Workbench
-from practicum.release.gate import Evidence, checks
+from practicum.release.gate import Answers, Evidence, checks
 from practicum.store import Store
 from practicum.types.local import LocalPolicy
 from practicum.types.manifests import Manifest
@@ -64,7 +64,7 @@ class Examiner:
         name, target_new, target_old, clusters = self._target(cases, new, old, live, candidate)
         evidence = self._evidence(name, target_new, target_old, clusters, new, old, cases, live, candidate, progress)
         lines = checks(evidence, self._config.gate)
-        figures = self._figures(evidence, manifest) | {"gate_s": time.monotonic() - began}
+        figures = self._figures(evidence, new, old, manifest) | {"gate_s": time.monotonic() - began}
         asked = {entry.call_id: entry.text for entry in manifest.entries if entry.split == "heldout" and entry.text}
         return {
             "checks": [asdict(line) for line in lines],
@@ -152,18 +152,21 @@ class Examiner:
             target_new=tuple(target_new),
             target_old=tuple(target_old),
             target_clusters=tuple(clusters),
-            clusters=tuple(case.cluster for case in cases),
-            answers_new=tuple(new),
-            answers_old=tuple(old),
             regression_old=regression_old,
             regression_new=regression_new,
-            on_topic_new=tuple(on_topic(policy, served, [answer.ids for answer in new], live.version)),
-            on_topic_old=tuple(on_topic(policy, served, [answer.ids for answer in old], live.version)),
             divergence=distance,
+            answers=Answers(
+                clusters=tuple(case.cluster for case in cases),
+                new=tuple(new),
+                old=tuple(old),
+                on_topic_new=tuple(on_topic(policy, served, [answer.ids for answer in new], live.version)),
+                on_topic_old=tuple(on_topic(policy, served, [answer.ids for answer in old], live.version)),
+            ),
         )
 
-    def _figures(self, evidence: Evidence, manifest: Manifest) -> dict[str, Any]:
-        new, old = evidence.answers_new, evidence.answers_old
+    def _figures(
+        self, evidence: Evidence, new: Sequence[Graded], old: Sequence[Graded], manifest: Manifest
+    ) -> dict[str, Any]:
         return {
             "rates": {name: {"before": _rate(old, name), "after": _rate(new, name)} for name in [*self._graders, "all"]}
             if self._graders

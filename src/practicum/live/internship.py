@@ -246,6 +246,7 @@ class Internship(Steps):
             regression_new=regression_new,
             regression_old=regression_old,
             divergence=distance,
+            answers=None,
         )
         return {
             "checks": [asdict(line) for line in checks(evidence, self._config.gate)],

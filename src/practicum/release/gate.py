@@ -20,12 +20,25 @@ from practicum.types.policies import Decision, DecisionVerdict, GateCheck
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """Single answers of both policies to the same held-out prompts: one entry a case, all aligned with `clusters`.
+
+    `on_topic_*` may be empty where there was no second prompt to compare with.
+    """
+
+    clusters: tuple[str, ...]
+    new: tuple[Graded, ...]
+    old: tuple[Graded, ...]
+    on_topic_new: tuple[float, ...]
+    on_topic_old: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """What was measured of a candidate against the live policy.
 
-    Three aligned families: `target_*` with `target_clusters`; `answers_*` and `on_topic_*` with `clusters`, one entry
-    a held-out case (`on_topic_*` may be empty where there was no second prompt to compare with); `regression_*`.
-    Where `clusters` is empty, single answers were not compared, and nothing is asked of them.
+    `target_*` are aligned with `target_clusters`, `regression_*` with each other. `answers` is None where whole
+    rollouts were compared and no single answers: then nothing is asked of them.
     """
 
     target_name: str
@@ -35,11 +48,7 @@ class Evidence:
     regression_new: ChoiceResult
     regression_old: ChoiceResult
     divergence: Divergence
-    clusters: tuple[str, ...] = ()
-    answers_new: tuple[Graded, ...] = ()
-    answers_old: tuple[Graded, ...] = ()
-    on_topic_new: tuple[float, ...] = ()
-    on_topic_old: tuple[float, ...] = ()
+    answers: Answers | None
 
 
 def checks(evidence: Evidence, settings: GateConfig) -> tuple[GateCheck, ...]:
@@ -59,7 +68,7 @@ def checks(evidence: Evidence, settings: GateConfig) -> tuple[GateCheck, ...]:
             settings.regression_margin,
             f"accuracy {evidence.regression_old.accuracy:.3f} -> {evidence.regression_new.accuracy:.3f}",
         ),
-        *(_answer_checks(evidence, settings) if evidence.clusters else ()),
+        *(_answer_checks(evidence.answers, settings) if evidence.answers is not None else ()),
         _bounded(
             "distance to the live policy on general prompts (nats per token)",
             paired_difference(kl.per_prompt, [0.0] * len(kl.per_prompt), range(len(kl.per_prompt))),
@@ -68,21 +77,21 @@ def checks(evidence: Evidence, settings: GateConfig) -> tuple[GateCheck, ...]:
     )
 
 
-def _answer_checks(evidence: Evidence, settings: GateConfig) -> tuple[GateCheck, ...]:
+def _answer_checks(answers: Answers, settings: GateConfig) -> tuple[GateCheck, ...]:
     """What is asked of single answers beside the target."""
-    formed_new = [float(well_formed(answer.text)) for answer in evidence.answers_new]
-    formed_old = [float(well_formed(answer.text)) for answer in evidence.answers_old]
-    clusters = evidence.clusters
+    formed_new = [float(well_formed(answer.text)) for answer in answers.new]
+    formed_old = [float(well_formed(answer.text)) for answer in answers.old]
+    topic_new, topic_old = answers.on_topic_new, answers.on_topic_old
     return (
         _not_inferior(
             "stays on the question",
-            paired_difference(evidence.on_topic_new, evidence.on_topic_old, clusters[: len(evidence.on_topic_new)]),
+            paired_difference(topic_new, topic_old, answers.clusters[: len(topic_new)]),
             settings.on_topic_margin,
-            f"{_mean(evidence.on_topic_old):.2f} -> {_mean(evidence.on_topic_new):.2f}",
+            f"{_mean(topic_old):.2f} -> {_mean(topic_new):.2f}",
         ),
         _not_inferior(
             "well formed: not empty, no loops",
-            paired_difference(formed_new, formed_old, clusters),
+            paired_difference(formed_new, formed_old, answers.clusters),
             settings.well_formed_margin,
             f"{_mean(formed_old):.2f} -> {_mean(formed_new):.2f}",
         ),

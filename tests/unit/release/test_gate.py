@@ -1,9 +1,11 @@
 """The gate refuses a candidate that changed nothing, one that was ruined, one measured on too little, and says why."""
 
+from dataclasses import replace
+
 from practicum.config import GateConfig
 from practicum.evals.guards import ChoiceResult, Divergence
 from practicum.evals.heldout import Graded
-from practicum.release.gate import Evidence, checks, decide
+from practicum.release.gate import Answers, Evidence, checks, decide
 
 N = 24
 
@@ -38,14 +40,16 @@ def evidence(
         target_new=tuple(new),
         target_old=tuple(old),
         target_clusters=tuple(f"s{n}" for n in range(len(new))),
-        clusters=tuple(f"s{n}" for n in range(len(new))),
-        answers_new=answers(text, new),
-        answers_old=answers("It will be with you on Friday or a day later.", old),
         regression_new=ChoiceResult(probability=(right,) * items, correct=(1.0,) * items),
         regression_old=ChoiceResult(probability=(0.7,) * items, correct=(1.0,) * items),
-        on_topic_new=(topic,) * len(new),
-        on_topic_old=(1.0,) * len(new),
         divergence=Divergence(per_prompt=(kl,) * 8, tokens=100),
+        answers=Answers(
+            clusters=tuple(f"s{n}" for n in range(len(new))),
+            new=answers(text, new),
+            old=answers("It will be with you on Friday or a day later.", old),
+            on_topic_new=(topic,) * len(new),
+            on_topic_old=(1.0,) * len(new),
+        ),
     )
 
 
@@ -105,3 +109,11 @@ def test_a_void_comparison_is_refused_whatever_it_showed() -> None:
 
 def test_nothing_measured_is_refused() -> None:
     assert verdict(evidence([], []))[0] == "refuse"
+
+
+def test_nothing_is_asked_of_single_answers_where_none_were_compared_and_all_of_an_empty_comparison() -> None:
+    whole = evidence(BETTER, BEFORE)
+    rollouts = replace(whole, answers=None)
+    assert verdict(rollouts)[0] == "promote" and len(checks(rollouts, GateConfig())) == 3
+    none = Answers(clusters=(), new=(), old=(), on_topic_new=(), on_topic_old=())
+    assert verdict(replace(whole, answers=none))[0] == "refuse"
