@@ -115,7 +115,7 @@ def list_versions(config: ConfigOption = None, home: HomeOption = None, as_json:
         )
         return
     for known in versions:
-        why = newest[known.version].reason if known.version in newest else "the model as it was obtained"
+        why = newest[known.version].reason if known.version in newest else known.note or "no decision yet"
         print(f"{'*' if known.status == 'live' else ' '} {known.version:>4}  {known.status:<10} {why}")
 
 

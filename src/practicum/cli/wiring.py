@@ -122,12 +122,16 @@ def harness_summaries(config: Config, *, newest: int, recompute: bool) -> list[H
 
         async def gaps() -> dict[str, LogprobGap]:
             engine = sampler(config)
+            dropped: set[int] = set()
             try:
                 for version in versions_of(calls):
+                    if registry.get(version).status == "dropped":
+                        dropped.add(version)
+                        continue
                     policy = registry.verify(version)
                     path = None if policy.adapter_path is None else Path(policy.adapter_path)
                     await engine.load(version, path, policy.digest)
-                return await recomputed_gaps(calls, engine)
+                return await recomputed_gaps(calls, engine, dropped)
             finally:
                 if (close := getattr(engine, "close", None)) is not None:
                     close()

@@ -10,7 +10,7 @@ recomputes for the served ids; it needs an engine and is None where none was ask
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Protocol
@@ -156,13 +156,20 @@ class Scorer(Protocol):
         """Raw tempered logprobs [T] of the completion under a version."""
 
 
-async def recomputed_gaps(calls: Sequence[ModelCall], scorer: Scorer) -> dict[str, LogprobGap]:
-    """The gap of every call that trains, by call id; the versions that sampled them must be loaded."""
+async def recomputed_gaps(
+    calls: Sequence[ModelCall], scorer: Scorer, dropped: Collection[int] = ()
+) -> dict[str, LogprobGap]:
+    """The gap of every call that trains, by call id; the versions that sampled them must be loaded.
+
+    What `dropped` versions sampled can be recomputed by nobody and has no gap.
+    """
     gaps: dict[str, LogprobGap] = {}
     trained = [c for own in _by_session(calls).values() for c in settle_kinds(own) if c.untrainable_reason is None]
     for call in trained:
         parts = []
         for start, stop, version in _by_version(call):
+            if version in dropped:
+                continue
             found = await scorer.logprobs(
                 [*call.prompt_ids, *call.completion_ids[:start]],
                 call.completion_ids[start:stop],

@@ -6,6 +6,7 @@ version on record has its whole folder. A number whose registration was killed i
 Invariants:
 - Nothing goes live without a decision record (`apply_decision`): record, statuses and pointer are one transaction.
 - What goes live has the digest that it was registered with; it is recomputed first.
+- What is dropped keeps its record, is marked before its folder goes, and is never served or promoted again.
 - Version 0, the model as it was obtained, exists from the first open and is live until something replaces it.
 
 It must not know tensors, engines, nor how a decision is reached.
@@ -97,6 +98,11 @@ class Registry:
     def verify(self, version: int) -> PolicyVersion:
         """The version, its files checked against its digest. Raises CorruptArtifact; NotFound."""
         policy = self.get(version)
+        if policy.status == "dropped":
+            raise NotFound(
+                f"The weights of policy version {version} were dropped ({policy.note or 'no reason is on record'}).",
+                hint="`practicum release list` shows the versions that can be had.",
+            )
         if policy.adapter_path is None:
             return policy
         try:
@@ -106,6 +112,12 @@ class Registry:
         if digest != policy.digest:
             raise self._corrupt(version, f"its digest is {digest}, not {policy.digest}")
         return policy
+
+    def drop(self, version: int) -> None:
+        """Give up a candidate's weights and keep its record; again is harmless. Raises NotFound; Conflict."""
+        self._store.drop_policy(version).result()
+        self._crashpoint("dropped")
+        shutil.rmtree(self._folder / f"v{version}", ignore_errors=True)
 
     def apply_decision(self, decision: Decision) -> PolicyVersion:
         """Do what a decision says, with its record, in one transaction; returns the version that is live afterwards.

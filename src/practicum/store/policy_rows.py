@@ -7,6 +7,8 @@ The pointer moves only together with a decision record and the two statuses, in 
 - rollback: `version` is where to go back to: it goes from retired or withdrawn to live, and `previous`, the live one,
   to withdrawn.
 
+A candidate that nobody is to decide about can be dropped: it keeps its record and can never go live.
+
 It must not know adapter files; whoever moves the pointer checks their digest first.
 """
 
@@ -101,6 +103,14 @@ def apply_decision(connection: Any, decision: Decision) -> PolicyVersion:
     _set_status(connection, subject.version, "live")
     connection.execute("UPDATE pointers SET version = ? WHERE name = 'live'", (subject.version,))
     return live(connection)
+
+
+def drop(connection: Any, version: int) -> None:
+    """A candidate becomes dropped; one that is stays so. Raises NotFound; Conflict for any other version."""
+    status = _require(connection, version).status
+    if status not in ("candidate", "dropped"):
+        raise Conflict(f"Version {version} is {status}; only a candidate can be dropped.")
+    _set_status(connection, version, "dropped")
 
 
 def _check(decision: Decision, subject: PolicyVersion, current: PolicyVersion) -> None:

@@ -188,6 +188,10 @@ class Store(Core):
         """Record a decision and move statuses and pointer with it; the version that is live afterwards."""
         return self._write(lambda connection: policy_rows.apply_decision(connection, decision))
 
+    def drop_policy(self, version: int) -> Future[None]:
+        """A candidate becomes `dropped`: nothing can name it any more. Raises NotFound; Conflict."""
+        return self._write(lambda connection: policy_rows.drop(connection, version))
+
     def get_policy(self, version: int) -> PolicyVersion | None:
         """One version; `adapter_path` is relative to the policies folder."""
         return self._read(lambda connection: policy_rows.get(connection, version))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-PolicyStatus = Literal["candidate", "live", "retired", "refused", "withdrawn"]
+PolicyStatus = Literal["candidate", "live", "retired", "refused", "withdrawn", "dropped"]
 DecisionVerdict = Literal["promote", "refuse", "rollback"]
 
 
@@ -14,7 +14,8 @@ class PolicyVersion:
     """One version: a LoRA adapter folder over the base model (`adapter_path` None for version 0), never weights.
 
     `digest` is the SHA-256 over the adapter's files; it is checked before the version is served, so a half-written
-    or exchanged adapter cannot go live. Adapters are cumulative: each is relative to the base model.
+    or exchanged adapter cannot go live. Adapters are cumulative: each is relative to the base model. Of a `dropped`
+    version only the record is left.
     """
 
     version: int

@@ -82,5 +82,12 @@ async def test_gaps_are_taken_where_each_version_sampled() -> None:
     assert versions_of(session()) == [3, 4]
 
 
+async def test_what_a_dropped_version_sampled_has_no_gap() -> None:
+    scorer = Scorer()
+    gaps = await recomputed_gaps(session(), scorer, dropped={3})
+    assert scorer.asked == [([1, 1000, 3, 1001], [1002], 4, 1.0)]
+    assert set(gaps) == {"c2"} and gaps["c2"].tokens == 1
+
+
 def test_every_fork_is_explained() -> None:
     assert set(ForkReason.__args__) <= set(FORKS) and all(FORKS.values())  # type: ignore[attr-defined]

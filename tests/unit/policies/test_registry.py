@@ -175,6 +175,44 @@ def test_unknown_versions_are_not_found(registry: Registry) -> None:
         registry.apply_decision(decide(9, 0, "refuse"))
 
 
+def test_a_dropped_candidate_keeps_its_record_and_nothing_else(registry: Registry, tmp_path: Path) -> None:
+    kept, dropped = (
+        registry.register_candidate(make_adapter(tmp_path / name, name), parent=0, note=f"weights {name}")
+        for name in ("a", "b")
+    )
+    for _ in range(2):
+        registry.drop(dropped.version)
+    assert statuses(registry) == ["live", "candidate", "dropped"]
+    assert [path.name for path in (tmp_path / "policies").iterdir()] == [f"v{kept.version}"]
+    assert registry.get(dropped.version).digest == dropped.digest
+    with pytest.raises(NotFound, match=r"were dropped \(weights b\)"):
+        registry.verify(dropped.version)
+    for verdict, error in (("promote", NotFound), ("refuse", Conflict), ("rollback", NotFound)):
+        with pytest.raises(error):
+            registry.apply_decision(decide(dropped.version, 0, verdict))  # type: ignore[arg-type]
+    registry.apply_decision(decide(kept.version, 0, "promote"))
+    for version in (0, kept.version):
+        with pytest.raises(Conflict, match="only a candidate can be dropped"):
+            registry.drop(version)
+    with pytest.raises(NotFound):
+        registry.drop(9)
+    assert registry.verify(kept.version).status == "live"
+
+
+def test_a_drop_that_was_killed_half_way_is_finished_by_the_next(store: Store, tmp_path: Path) -> None:
+    def dies(name: str) -> None:
+        if name == "dropped":
+            raise RuntimeError
+
+    folder = tmp_path / "policies"
+    made = Registry(store, folder).register_candidate(make_adapter(tmp_path / "a"), parent=0)
+    with pytest.raises(RuntimeError):
+        Registry(store, folder, crashpoint=dies).drop(made.version)
+    assert (folder / "v1").exists() and Registry(store, folder).get(1).status == "dropped", "nobody can name it"
+    Registry(store, folder).drop(made.version)
+    assert not (folder / "v1").exists()
+
+
 @pytest.mark.parametrize("damage", ["changed", "truncated", "missing", "added", "gone", "link"])
 def test_g12_a_damaged_adapter_never_goes_live(registry: Registry, tmp_path: Path, damage: str) -> None:
     candidate = registry.register_candidate(make_adapter(tmp_path / "run"), 0)
