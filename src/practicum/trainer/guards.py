@@ -47,7 +47,10 @@ class Guards:
             raise GuardTripped(f"A fresh answer has come down to {length:.1f} tokens, below {self.min_length:.1f}.")
         newest = log[-self.max_idle_steps :]
         if len(newest) == self.max_idle_steps and all(figures.get("skipped") for figures in newest):
-            raise GuardTripped(f"{self.max_idle_steps} steps in a row had no signal.")
+            raise GuardTripped(
+                f"{self.max_idle_steps} steps in a row had no signal{_left_out(newest[-1])}.",
+                hint="Rows teach nothing where every reward of their group is the same, or where nothing was graded.",
+            )
 
     def _above(self, log: Sequence[Mapping[str, Any]], name: str, bound: float, meaning: str) -> None:
         value = self._mean(log, name)
@@ -57,3 +60,10 @@ class Guards:
     def _mean(self, log: Sequence[Mapping[str, Any]], name: str) -> float | None:
         values = [float(figures[name]) for figures in log[-self.window :] if name in figures]
         return sum(values) / len(values) if len(values) == self.window else None
+
+
+def _left_out(figures: Mapping[str, Any]) -> str:
+    """Why a step's rollouts taught nothing, where its rows were rollouts."""
+    known = {name.removeprefix("left_out/"): n for name, n in figures.items() if name.startswith("left_out/")}
+    listed = ", ".join(f"{n:g} because {reason}" for reason, n in known.items())
+    return f"; of the last one's rollouts were left out: {listed}" if listed else ""

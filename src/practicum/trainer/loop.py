@@ -171,10 +171,12 @@ class Run:
             return sum(float(figures.get(name, 0)) for figures in self._log)
 
         if self._log and all(figures.get("skipped") for figures in self._log):
-            raise GuardTripped(
+            stop = GuardTripped(
                 "No step had any signal: every row was masked or every advantage was zero.",
                 hint="The policy may already do what was asked; the report lists each item's reason.",
             )
+            stop.log = tuple(self._log)
+            raise stop
         return Outcome(
             steps=len(self._log),
             skipped_steps=int(total("skipped")),

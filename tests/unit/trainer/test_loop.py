@@ -71,14 +71,25 @@ def state(model: EmbeddedTrainer) -> dict[str, torch.Tensor]:
 def test_zero_signal_is_skipped_and_the_version_does_not_advance(tmp_path: Path) -> None:
     model = trainer()
     before = state(model)
-    with pytest.raises(GuardTripped, match="No step had any signal"):
+    with pytest.raises(GuardTripped, match="No step had any signal") as stopped:
         Run(model, phases(Rows(0.0)), tmp_path, guards=Guards()).train()
+    assert len(stopped.value.log) == 12, "the report shows what was tried"
     assert all(torch.equal(before[name], tensor) for name, tensor in state(model).items())
 
 
 def test_many_steps_without_signal_end_the_run(tmp_path: Path) -> None:
     with pytest.raises(GuardTripped, match="3 steps in a row had no signal"):
         Run(trainer(), phases(Rows(0.0)), tmp_path, guards=Guards(max_idle_steps=3)).train()
+
+
+def test_where_rollouts_taught_nothing_the_reason_is_named() -> None:
+    log = [{"skipped": True, "left_out/grader_failed": 3.0, "left_out/its group has no signal": 5.0}] * 2
+    with pytest.raises(GuardTripped) as stopped:
+        Guards(max_idle_steps=2).check(log)
+    assert stopped.value.message == (
+        "2 steps in a row had no signal; of the last one's rollouts were left out: "
+        "3 because grader_failed, 5 because its group has no signal."
+    )
 
 
 class Killed(Exception):
