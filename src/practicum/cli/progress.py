@@ -11,7 +11,7 @@ from typing import Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-_SHOWN = ("fresh_length", "served_length", "distill/kl", "cross_entropy/loss")
+_SHOWN = ("reward", "fresh_length", "served_length", "distill/kl", "cross_entropy/loss")
 _EVERY_S = 10.0
 
 

@@ -165,7 +165,7 @@ class RolloutService:
 
         Raises: RequestError naming the field; Conflict where `key` was used for another task.
         """
-        self._check(task)
+        self.check(task)
         callback = "pending" if task.callback_url else "none"
         wanted = Group(
             group_id=new_id("group"), principal=principal, task=task, created_at=time.time(), callback=callback
@@ -178,6 +178,24 @@ class RolloutService:
             for rollout in group.rollouts:
                 self._runner.push(rollout.rollout_id, live.group.task)
         return group.group_id
+
+    def check(self, task: Task) -> None:
+        """Raises RequestError naming the field of a task that would be refused."""
+        if task.harness not in self._means.harnesses:
+            known = ", ".join(sorted(self._means.harnesses)) or "none"
+            raise RequestError(f"There is no harness {task.harness!r}.", hint=f"There are: {known}.", param="harness")
+        for name, options in task.graders.items():
+            if name not in self._means.graders:
+                known = ", ".join(sorted(self._means.graders)) or "none"
+                raise RequestError(f"There is no grader {name!r}.", hint=f"There are: {known}.", param="graders")
+            try:
+                self._means.graders[name](options)
+            except PracticumError as error:
+                raise RequestError(
+                    f"`graders.{name}`: {error.message}", hint=error.hint, param=f"graders.{name}"
+                ) from error
+        if task.callback_url is not None:
+            check_callback_url(task.callback_url, self._callback_hosts)
 
     def status(self, group_id: str) -> Group:
         """A group with its rollouts as they stand. Raises NotFound."""
@@ -288,23 +306,6 @@ class RolloutService:
         return self._store.get_rollout(rollout_id)
 
     # -- within --------------------------------------------------------------------------------------------------
-
-    def _check(self, task: Task) -> None:
-        if task.harness not in self._means.harnesses:
-            known = ", ".join(sorted(self._means.harnesses)) or "none"
-            raise RequestError(f"There is no harness {task.harness!r}.", hint=f"There are: {known}.", param="harness")
-        for name, options in task.graders.items():
-            if name not in self._means.graders:
-                known = ", ".join(sorted(self._means.graders)) or "none"
-                raise RequestError(f"There is no grader {name!r}.", hint=f"There are: {known}.", param="graders")
-            try:
-                self._means.graders[name](options)
-            except PracticumError as error:
-                raise RequestError(
-                    f"`graders.{name}`: {error.message}", hint=error.hint, param=f"graders.{name}"
-                ) from error
-        if task.callback_url is not None:
-            check_callback_url(task.callback_url, self._callback_hosts)
 
     async def _recover(self) -> None:
         """Queue what an earlier service left. What it had under way is a lost attempt."""

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import CancelledError
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from practicum.config import ServerConfig
-from practicum.errors import EngineError
+from practicum.errors import ConfigError, Conflict, EngineError, RequestError
 from practicum.gateway.server import Server, serve, server
 from practicum.harnesses.results import RolloutResult
 from practicum.harnesses.service import RolloutService
@@ -46,6 +48,7 @@ class Workshop:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._service: RolloutService | None = None
         self._failure: BaseException | None = None
+        self._over = False
         self._thread = threading.Thread(target=self._run, name="workshop", daemon=True)
 
     def __enter__(self) -> Self:
@@ -61,14 +64,32 @@ class Workshop:
     ) -> None:
         """End the service, which tears its sandboxes down, then the server."""
         if self._loop is not None and self._stop is not None:
-            self._loop.call_soon_threadsafe(self._stop.set)
+            with suppress(RuntimeError):  # it has ended by itself
+                self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
+
+    def check(self, tasks: Sequence[Task]) -> None:
+        """Raises ConfigError naming the first task that the service would refuse, and why."""
+        assert self._service is not None
+        for task in tasks:
+            try:
+                self._service.check(task)
+            except RequestError as error:
+                raise ConfigError(
+                    f"Task {task.task_id!r}: {error.message}", hint=error.hint or "Mend the task and run again."
+                ) from error
 
     def run(self, tasks: Mapping[str, Task]) -> dict[str, list[RolloutResult]]:
         """Each task's results under its submission key. Raises what the service raises."""
         if self._loop is None or not self._thread.is_alive():
             raise self._failure or EngineError("The gateway of the internship does not run.")
-        return asyncio.run_coroutine_threadsafe(self._collect(tasks), self._loop).result()
+        try:
+            return asyncio.run_coroutine_threadsafe(self._collect(tasks), self._loop).result()
+        except (CancelledError, Conflict) as error:
+            if not self._over:
+                raise
+            self._thread.join()
+            raise (self._failure or EngineError("The rollout service ended while rollouts ran.")) from error
 
     async def _collect(self, tasks: Mapping[str, Task]) -> dict[str, list[RolloutResult]]:
         assert self._service is not None
@@ -98,5 +119,6 @@ class Workshop:
                 self._ready.set()
                 await self._stop.wait()
         finally:
+            self._over = True  # before anyone who waits for a group hears of it
             self._server.should_exit = True
             await serving
