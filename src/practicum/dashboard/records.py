@@ -10,6 +10,7 @@ from practicum.types.feedback import FeedbackForm
 from practicum.types.manifests import EntryUse
 from practicum.types.policies import Decision, GateCheck, PolicyStatus
 
+ReportKind = Literal["learn", "intern"]
 ReportState = Literal["promoted", "refused", "stopped", "unfinished"]
 
 # trained: a step learned from its kind; chosen: picked to train, but no finished training is on record; unused: no step
@@ -107,7 +108,10 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measures:
-    """Figures of the candidate beside the live version's: accuracies in [0, 1], KL in nats per token, median words."""
+    """Figures of the candidate beside the live version's: accuracies in [0, 1], KL in nats per token, median words.
+
+    `reward_*` are mean rewards on held-out tasks, where tasks were compared.
+    """
 
     heldout_cases: int | None
     regression_before: float | None
@@ -115,6 +119,8 @@ class Measures:
     kl_general: float | None
     words_before: float | None
     words_after: float | None
+    reward_before: float | None = None
+    reward_after: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,8 +135,9 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """One run. What the run did not get to is None or empty; nothing is guessed.
+    """One run, of learning from feedback or of an internship.
 
+    What the run did not get to is None or empty; nothing is guessed.
     `verdict` is one sentence for people. `reason` is the decision's, or why training stopped. `version` is the
     candidate, `previous` the version that it is compared with. `status` is the candidate's now, `live` what is served
     now, `rolled_back` the decision that took it back.
@@ -164,3 +171,4 @@ class Report:
     pairs: tuple[Pair, ...]
     shown: tuple[int, ...]
     log: tuple[Mapping[str, Any], ...]
+    kind: ReportKind = "learn"

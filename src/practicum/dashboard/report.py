@@ -68,7 +68,7 @@ def build(store: Records, registry: Versions, run_id: str | None = None) -> Repo
         updated_at=run.updated_at,
         last_step=steps[-1].step if steps else "",
         model=_model(run),
-        previous=outputs.get("collect", {}).get("live"),
+        previous=outputs.get("collect", outputs.get("begin", {})).get("live"),
         version=known.version if known else None,
         status=known.status if known else None,
         live=registry.live().version,
@@ -87,6 +87,7 @@ def build(store: Records, registry: Versions, run_id: str | None = None) -> Repo
         pairs=pairs,
         shown=choose(pairs),
         log=_log(outputs),
+        kind="intern" if run.config.get("kind") == "intern" else "learn",
     )
     return replace(report, verdict=sentence(report))
 
@@ -147,6 +148,8 @@ def _measures(figures: Mapping[str, Any]) -> Measures:
         kl_general=_figure(figures, "kl_general"),
         words_before=_figure(figures, "words_before"),
         words_after=_figure(figures, "words_after"),
+        reward_before=_figure(figures, "reward_before"),
+        reward_after=_figure(figures, "reward_after"),
     )
 
 
@@ -162,7 +165,8 @@ def _work(train: Mapping[str, Any]) -> Work:
 def _known(registry: Versions, run_id: str, outputs: Outputs) -> PolicyVersion | None:
     registered = outputs.get("register", {}).get("version")
     for policy in registry.list():
-        if policy.version == registered or (registered is None and policy.run_id == run_id):
+        own = policy.run_id == run_id and not policy.note  # one with a note is the policy of a step
+        if policy.version == registered or (registered is None and own):
             return policy
     return None
 

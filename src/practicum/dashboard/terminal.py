@@ -111,7 +111,11 @@ def _rates(report: Report) -> Table | None:
             "–" if value is None else f"{100 * value:.1f}%"
             for value in (found.regression_before, found.regression_after)
         )
-        rows.append(("words in an answer (median)", count(found.words_before), count(found.words_after), ""))
+        if report.kind == "learn":
+            rows.append(("words in an answer (median)", count(found.words_before), count(found.words_after), ""))
+        if found.reward_before is not None and found.reward_after is not None:
+            before_after = number(found.reward_before), number(found.reward_after)
+            rows.append(("mean reward on held-out tasks", *before_after, f"n {found.heldout_cases} tasks"))
         rows.append(("general knowledge (regression suite)", before, after, points(change)))
         rows.append(("distance to the previous version", "", number(found.kl_general, 4), "nats per token (KL)"))
     return _grid(rows, ("", "before", "after", ""), frozenset({1, 2})) if rows else None

@@ -12,12 +12,15 @@ from practicum.types.policies import Decision, GateCheck
 
 def sentence(report: Report) -> str:
     """Asked; changed; decided, as far as the run got."""
-    asked, changed = asked_for(report.items), what_changed(report.rates, report.target)
+    if report.kind == "intern":
+        asked, changed = worked_on(report), what_tasks_show(report)
+    else:
+        asked, changed = asked_for(report.items), what_changed(report.rates, report.target)
     who = f"version {report.version}" if report.version is not None else "the candidate"
     ends = {
         "promoted": f"so {who} went live: every gate line held",
         "refused": f"but {who} was refused: {why_refused(report.checks, report.decision)}",
-        "stopped": f"but training stopped itself before a version was made: {_clause(report.reason, 240)}",
+        "stopped": f"but {_stopped(report)}: {_clause(report.reason, 240)}",
         "unfinished": f"and the run has not finished: its last finished step is {report.last_step or 'none'}",
     }
     text = f"{asked}; {changed}, {ends[report.state]}" if changed else f"{asked}, {ends[report.state]}"
@@ -37,6 +40,29 @@ def asked_for(items: Sequence[Item]) -> str:
     people = len({item.source for item in given})
     listed = kinds[0] if len(kinds) == 1 else ", ".join(kinds[:-1]) + " and " + kinds[-1]
     return f"{people:,} {'person' if people == 1 else 'people'} gave {listed}"
+
+
+def worked_on(report: Report) -> str:
+    """How much an internship did."""
+    steps, rollouts = len(report.log), sum(int(figures.get("rollouts", 0)) for figures in report.log)
+    if not steps:
+        return "No step of this internship is on record"
+    return f"The agent learned from {plural(rollouts, 'rollout')} in {plural(steps, 'step')}"
+
+
+def what_tasks_show(report: Report) -> str:
+    """The mean reward on held-out tasks, before and after; empty where nothing was measured."""
+    found, target = report.measures, report.target
+    if target is None or found.reward_before is None or found.reward_after is None:
+        return ""
+    before, after = number(found.reward_before, 2), number(found.reward_after, 2)
+    tasks = plural(target.n, "held-out task")
+    return f"on {tasks} the mean reward went from {before} to {after}{_interval(target, scale=False)}"
+
+
+def _stopped(report: Report) -> str:
+    made = report.version is not None
+    return "the run stopped itself" if made else "training stopped itself before a version was made"
 
 
 def what_changed(rates: Sequence[Rate], target: GateCheck | None) -> str:
