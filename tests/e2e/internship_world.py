@@ -53,7 +53,7 @@ def task(kind, number, **more):
         options={"command": [*PYTHON, "agent.py", "{instruction}", SEEDS]},
         files={"agent.py": AGENT},
         graders={"exit_status": {"command": [*PYTHON, "-c", CHECK], "reward": "printed"}},
-        timeouts=Timeouts(agent_s=60.0, grade_s=60.0),
+        timeouts=Timeouts(agent_s=300.0, grade_s=300.0),
     )
     return Task(**(given | more))
 

@@ -27,7 +27,7 @@ def an_intern(tmp_path: Path, tiny_folder: Path, *, steps: int, more: str = "{}"
 
 def failed(cli: Cli, *arguments: str) -> tuple[int, str]:
     process = cli.start("intern", *arguments)
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=300)
     assert "Traceback" not in err, err
     return process.returncode, err
 
@@ -51,7 +51,7 @@ def test_promoted_then_refused_and_each_has_its_report(tmp_path: Path, tiny_fold
     with cli.serving() as served:
         body = {"model": "practicum@1", "messages": [{"role": "user", "content": "x"}], "max_tokens": 2}
         headers = {"authorization": f"Bearer {cli.key()}"}
-        answer = httpx.post(f"{served.url}/v1/chat/completions", json=body, headers=headers, timeout=60)
+        answer = httpx.post(f"{served.url}/v1/chat/completions", json=body, headers=headers, timeout=240)
         assert answer.status_code == 404 and answer.json()["error"]["code"] == "model_not_found", answer.text
         assert "`practicum@2`" in answer.json()["error"]["message"]
     # What a step sampled cannot be recomputed any more; the calls of the live policy can.
@@ -67,7 +67,7 @@ def rollouts(cli: Cli) -> dict[str, Rollout]:
 def test_kill_9_within_a_step_loses_no_rollout_that_had_ended(tmp_path: Path, tiny_folder: Path) -> None:
     cli = an_intern(tmp_path, tiny_folder, steps=3)
     process = cli.start("intern")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while len([one for one in rollouts(cli).values() if one.state == "ended"]) < 20:  # in step 1, of 16 rollouts each
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.02)
@@ -111,12 +111,11 @@ def test_without_a_file_of_tasks_it_says_how_to_give_one(cli: Cli) -> None:
 
 def test_rollouts_that_all_fail_end_it_with_their_cause(tmp_path: Path, tiny_folder: Path) -> None:
     cli = an_intern(tmp_path, tiny_folder, steps=4, more="{'options': {'command': ['true']}}")
-    began = time.monotonic()
     status, err = failed(cli)
-    assert status == 1 and time.monotonic() - began < 60
+    assert status == 1
     assert "None of the 16 rollouts of step 0 could be graded; 16 of them: no_model_call: no model call came." in err
     assert "run `practicum intern` again" in err
-    assert len(rollouts(cli)) == 16
+    assert len(rollouts(cli)) == 16, "it does not try step after step"
     assert "has not finished" in " ".join(cli.run("report").split())
 
 
