@@ -29,7 +29,7 @@ from practicum.types.ids import new_id
 _log = logging.getLogger("practicum.gateway")
 
 OPEN_PATHS = frozenset({"/", "/api/hello", "/healthz", "/readyz"})
-_SESSION_PREFIX = re.compile(r"/s/([^/]*)(/.*)")
+_SESSION_PREFIX = re.compile(r"/s/([^/]*)(/.*)?")
 _URL_SESSION = "practicum.url_session"
 _REQUEST_ID = "practicum.request_id"
 
@@ -188,5 +188,5 @@ def _take_session(scope: Scope) -> None:
     found = _SESSION_PREFIX.fullmatch(scope["path"])
     if found is not None:
         scope["state"][_URL_SESSION] = found[1]
-        scope["path"] = found[2]
-        scope["raw_path"] = found[2].encode("utf-8", "surrogatepass")
+        scope["path"] = found[2] or "/"  # what a harness probes whose base URL is the session's
+        scope["raw_path"] = scope["path"].encode("utf-8", "surrogatepass")

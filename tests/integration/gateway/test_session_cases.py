@@ -7,7 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from practicum.engines.scripted import ScriptedCall, ScriptedSampler, Step, Turn, play
+from practicum.config import GatewayConfig
+from practicum.engines.scripted import ScriptedCall, ScriptedSampler, Step, Turn, letters, play
 from practicum.episodes.rows import training_rows
 from practicum.episodes.settle import settle_kinds
 from practicum.gateway import Timing
@@ -154,6 +155,21 @@ def test_e4_a_compaction_and_the_fresh_context_are_two_more_episodes(start: Any)
     ]  # fmt: skip
     made = training_rows(calls)
     assert len(made.rows) == len(made.episodes) == 3 and not made.refusals
+
+
+def test_e5_no_limit_of_a_turn_cuts_the_merged_row(start: Any) -> None:
+    """Each turn ends at its own limit, the server's or the caller's; the row holds all of every turn."""
+    up = start(ScriptedSampler(letters(100)), gateway_config=GatewayConfig(default_max_tokens=8))
+    messages: list[dict[str, Any]] = ASK
+    with up.http() as client:
+        for limit in (None, 8, None, 5):
+            answer = said(ask(client, messages, prefix="/s/s1", max_tokens=limit))
+            messages = [*messages, answer, {"role": "user", "content": "Go on."}]
+    calls = up.calls("s1")
+    assert [(len(call.completion_ids), call.finish_reason) for call in calls] == [(8, "length")] * 3 + [(5, "length")]
+    (row,) = training_rows(calls).rows
+    assert row.trained_tokens == 29 and row.call_ids == tuple(call.call_id for call in calls)
+    assert row.completion_ids[-5:] == calls[-1].completion_ids
 
 
 def test_w12_what_goes_on_from_a_side_call_is_one_too(up: Any) -> None:

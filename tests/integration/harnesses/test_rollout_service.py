@@ -51,7 +51,7 @@ async def test_a_group_is_run_graded_and_collected_with_its_tokens(tmp_path: Pat
     assert {key.session_id for key in keys} == {one.rollout.rollout_id for one in results}
 
 
-async def test_e6_a_rollout_without_a_model_call_takes_no_part_and_says_why(tmp_path: Path, store: Store) -> None:
+async def test_w2_e6_a_rollout_without_a_model_call_takes_no_part_and_says_why(tmp_path: Path, store: Store) -> None:
     async with World(tmp_path, store) as world:
         (one,) = await world.service.collect(await world.service.submit(task("silent")))
     assert (one.rollout.cause, one.rollout.policy_could_cause, one.reward) == ("no_model_call", False, None)
