@@ -62,7 +62,7 @@ def _path(location: Sequence[str | int], body: Any) -> tuple[str | int, ...]:
     """A location as the caller knows it: without the names of the forms that a value was tried as."""
     path: list[str | int] = []
     for part in location:
-        inside = isinstance(body, dict) and part in body or isinstance(body, list) and isinstance(part, int)
+        inside = (isinstance(body, dict) and part in body) or (isinstance(body, list) and isinstance(part, int))
         if not inside and isinstance(part, str) and _FORM.fullmatch(part):
             continue
         path.append(part)

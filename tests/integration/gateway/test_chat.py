@@ -11,7 +11,6 @@ from typing import Any
 
 import openai
 import pytest
-
 from tests.integration.gateway.answers import BROKEN
 
 from practicum.engines.scripted import ScriptedCall, ScriptedSampler, Step, Turn, letters, play
