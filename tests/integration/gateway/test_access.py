@@ -36,7 +36,8 @@ ROUTES = [
     ("POST", "/v1/messages"), ("POST", "/v1/messages/count_tokens"), ("POST", "/v1/responses"),
     ("POST", "/v1/completions"), ("POST", "/v1beta/models/practicum:generateContent"),
     ("POST", "/v1beta/models/practicum:streamGenerateContent"), ("POST", "/s/x/v1beta/models/practicum:countTokens"),
-    ("GET", "/v1beta/models"), ("GET", "/v1/models"), ("GET", "/models"), ("GET", "/v1/models/practicum"), ("GET", "/s/x/v1/models"),
+    ("GET", "/v1beta/models"), ("GET", "/v1/models"), ("GET", "/models"), ("GET", "/v1/models/practicum"),
+    ("GET", "/s/x/v1/models"),
 ]  # fmt: skip
 CLOSED = [
     *ROUTES, ("GET", "/docs"), ("GET", "/openapi.json"), ("GET", "/nothing"), ("POST", "/v1/feedback"),

@@ -88,6 +88,27 @@ def test_e7_the_same_prompt_from_three_sub_agents_is_three_episodes(start: Any, 
     assert len(training_rows(calls).rows) == 4
 
 
+def test_w10_settings_that_differ_between_calls_go_on_with_the_episode(up: Any) -> None:
+    """A seed that is new with each call, a marker that moves with the last message, and what is only kept."""
+    messages: list[dict[str, Any]] = ASK
+    with up.http() as client:
+        for number in range(3):
+            *rest, last = messages
+            marked = {"type": "text", "text": last["content"], "cache_control": {"type": "ephemeral"}}
+            varied = {
+                "seed": number,
+                "stop": [f"END{number}"],
+                "metadata": {"n": str(number)},
+                "max_tokens": 100 + number,
+            }
+            answer = said(ask(client, [*rest, {**last, "content": [marked]}], prefix="/s/s1", **varied))
+            messages = [*messages, answer, {"role": "user", "content": "Go on."}]
+    calls = up.calls("s1")
+    assert [call.fork_reason for call in calls] == ["new_conversation", None, None]
+    assert [call.request["seed"] for call in calls] == [0, 1, 2]
+    assert len(training_rows(calls).rows) == 1
+
+
 def test_e7_the_same_prompt_without_a_task_behind_it_is_a_retry(up: Any) -> None:
     with up.http() as client:
         for _ in range(3):

@@ -1,7 +1,8 @@
 """What holds for every dialect: the same conversation is the same, records are read back, broken bodies are refused.
 
-What is pinned: E3 and the canonical form across providers; W10 unknown fields are kept; W11 what is no text is refused; every refusal is a RequestError
-that names a field, in each provider's own error shape.
+What is pinned: E3 and the canonical form across providers, whatever harnesses put beside it; W10 unknown fields are
+kept; W11 what is no text is refused; every refusal is a RequestError that names a field, in each provider's own error
+shape.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ GOOGLE_RESULT = {"id": "c", "name": "bash", "response": {"output": "x"}, "parts"
 NO_TEXT: tuple[tuple[str, str, list[Any], str], ...] = (
     ("openai_chat", "messages", [{"role": "system", "content": [IMAGE]}, USER], "messages.0.content.0"),
     ("openai_chat", "messages", [USER, {"role": "assistant", "content": [IMAGE]}, USER], "messages.1.content.0"),
-    ("openai_chat", "messages", [USER, {"role": "assistant", "content": "x", "audio": {"id": "a"}}], "messages.1.audio"),
+    ("openai_chat", "messages", [USER, {"role": "assistant", "audio": {"id": "a"}}], "messages.1.audio"),
     (
         "openai_chat", "messages",
         [USER, {"role": "assistant", "tool_calls": [CHAT_CALL]}, {"role": "tool", "content": [IMAGE]}],
