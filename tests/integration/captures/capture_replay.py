@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from tests.integration.asgi import lifespan
 
 from practicum.config import Config, GatewayConfig, ServerConfig
 from practicum.dialects.dialect import Dialect
@@ -119,7 +120,7 @@ async def replay(run: Sequence[Recorded], expected: dict[str, Any], home: Path) 
     with open_store(home / "practicum.db") as store:
         key = create_key(store, "replay", {"sample"})
         app = create_app(config, store, Registry(store, config.policies_dir), sampler, renderer)
-        async with app.router.lifespan_context(app):
+        async with lifespan(app):
             player = Player(app, key, sampler, run, expected)
             await player.play()
         return Replayed(statuses=player.statuses, bodies=player.bodies, calls=_calls(store))

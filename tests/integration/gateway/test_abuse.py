@@ -1,8 +1,8 @@
 """Bodies that no client means, by the thousand, through the whole application: keys, routes, store and all.
 
 What is pinned: no body makes a 5xx or a traceback; every answer that is given is on record, whole and as it was asked
-for; every refusal has its provider's shape and leaves no record; and afterwards the application serves as before. Time
-is bounded for all bodies together, so that a busy machine fails no single one.
+for; every refusal has its provider's shape and leaves no tokens on record; and afterwards the application serves as
+before. Time is bounded for all bodies together, so that a busy machine fails no single one.
 
 `make test-abuse` sends ten thousand bodies a dialect.
 """
@@ -12,13 +12,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from tests.integration.asgi import lifespan
 from tests.integration.gateway.test_dialect_wire import WHERE
 from tests.unit.dialects.mutations import BODIES, malformed
 
@@ -65,19 +65,6 @@ async def application(tmp_path: Path) -> AsyncIterator[Application]:
             httpx.AsyncClient(transport=transport, base_url="http://test", headers=headers) as http,
         ):
             yield Application(store, http)
-
-
-@asynccontextmanager
-async def lifespan(app: Callable[..., Any]) -> AsyncIterator[None]:
-    inbox: asyncio.Queue[dict[str, str]] = asyncio.Queue()
-    outbox: asyncio.Queue[dict[str, str]] = asyncio.Queue()
-    running = asyncio.create_task(app({"type": "lifespan", "asgi": {"version": "3.0"}}, inbox.get, outbox.put))
-    for phase in ("startup", "shutdown"):
-        inbox.put_nowait({"type": f"lifespan.{phase}"})
-        assert (await outbox.get())["type"] == f"lifespan.{phase}.complete"
-        if phase == "startup":
-            yield
-    await running
 
 
 def shape(value: Any) -> Any:
