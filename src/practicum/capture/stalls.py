@@ -5,8 +5,10 @@ engine that is down, the prompt's own pass) and none is being answered; and afte
 its next call comes, for `outage_s` at most, since harnesses pause before they try again. Time in which tokens come
 is the agent's: it chose to write them.
 
-The whole time to the first token counts, because the engine's seam does not tell queueing from the prompt's pass. It
-must not know rollouts.
+The whole time to the first token counts, because the engine's seam does not tell queueing from the prompt's pass.
+
+Requests of a session that were refused, and so made no call, are remembered here as well: they are all that is known
+of an agent that asked wrongly. It must not know rollouts.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 _MOST_REMEMBERED = 10_000
+_MOST_REFUSALS = 20
 
 
 @dataclass(slots=True)
@@ -27,6 +30,7 @@ class _Session:
     stalled_s: float = 0.0
     since: float | None = None
     outage_until: float | None = None
+    refused: dict[str, int] = field(default_factory=dict)
 
 
 class Stalls:
@@ -80,6 +84,17 @@ class Stalls:
         if failed:
             session.outage_until = self._clock() + self._outage_s
         self._restart(session)
+
+    def refused(self, session_id: str, request: str) -> None:
+        """A request was refused before it was a call; `request` says which, and why."""
+        refused = self._open(session_id).refused
+        if request in refused or len(refused) < _MOST_REFUSALS:
+            refused[request] = refused.get(request, 0) + 1
+
+    def refusals(self, session_id: str) -> dict[str, int]:
+        """What was refused, and how often; the first few that differ."""
+        session = self._sessions.get(session_id)
+        return dict(session.refused) if session else {}
 
     def _open(self, session_id: str) -> _Session:
         session = self._sessions.setdefault(session_id, _Session())

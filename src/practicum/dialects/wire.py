@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, TypeVar
@@ -17,6 +18,7 @@ from practicum.errors import PracticumError, RequestError
 from practicum.types.messages import Message, ToolSpec
 
 _COMPACT = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+_FORM = re.compile(r"(str|int|float|bool|none|dict|list|function-[a-z]+|Wire\w*)(\[.*)?", re.DOTALL)
 MOST_STOPS = 16
 MOST_STOP_CHARS = 1000
 
@@ -45,13 +47,27 @@ ONE_ANSWER = "one answer a request is given; send the request again for another.
 
 
 def validated(model: type[Model], body: dict[str, Any]) -> Model:
-    """The body as a model. Raises RequestError naming the first field at fault."""
+    """The body as a model. Raises RequestError naming a field at fault."""
     try:
         return model.model_validate(body)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        param = ".".join(str(part)[:60] for part in first["loc"])
-        raise RequestError(f"`{param}`: {first['msg']}.", param=param) from error
+        found = error.errors(include_url=False, include_input=False, include_context=False)
+        # Of a value that may have several forms, each form complains: the one that got furthest names the fault.
+        path, says = max(((_path(one["loc"], body), one["msg"]) for one in found), key=lambda one: len(one[0]))
+        param = ".".join(str(part)[:60] for part in path)
+        raise RequestError(f"`{param}`: {says}.", param=param) from error
+
+
+def _path(location: Sequence[str | int], body: Any) -> tuple[str | int, ...]:
+    """A location as the caller knows it: without the names of the forms that a value was tried as."""
+    path: list[str | int] = []
+    for part in location:
+        inside = (isinstance(body, dict) and part in body) or (isinstance(body, list) and isinstance(part, int))
+        if not inside and isinstance(part, str) and _FORM.fullmatch(part):
+            continue
+        path.append(part)
+        body = body[part] if inside else None
+    return tuple(path)
 
 
 def refuse(fields: Mapping[str, Any], table: Refusals, prefix: str = "") -> None:

@@ -78,7 +78,7 @@ def create_app(
         key_lookup: holder of a key; the store's own by default.
         open_paths: further paths that need no key.
         timing: how long to wait for whom.
-        stalls: told when a session's calls wait for us.
+        stalls: told when a session's calls wait for us, and what was refused before it was a call.
     """
     parts = _parts(config, store, registry, sampler, renderer, Recorder(store, mode, stalls=stalls), timing)
     app = FastAPI(title="Practicum", openapi_url=None, lifespan=_lifespan(parts, store))
@@ -95,6 +95,7 @@ def create_app(
         body_timeout_s=config.server.body_timeout_s,
         open_paths=open_paths,
         direct=direct,
+        stalls=parts.recorder.stalls,
     )
 
 

@@ -70,6 +70,12 @@ def known(scope: AsgiScope) -> Principal:
     return principal
 
 
+def bound_session(scope: AsgiScope) -> str | None:
+    """The session that the caller's key is for, if it is for one and is known."""
+    principal = scope.get("state", {}).get(_STATE)
+    return principal.session_id if isinstance(principal, Principal) else None
+
+
 def require(scope: Scope) -> Callable[[Request], object]:
     """A FastAPI dependency: the principal, if its key has this scope. Raises Forbidden."""
 

@@ -19,9 +19,10 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from practicum.capture.stalls import Stalls
 from practicum.dialects import problem
 from practicum.errors import PracticumError, RequestError
-from practicum.gateway.auth import Lookup, identify, remember
+from practicum.gateway.auth import Lookup, bound_session, identify, remember
 from practicum.gateway.endpoints import dialect_of
 from practicum.gateway.timing import within
 from practicum.types.ids import new_id
@@ -29,9 +30,10 @@ from practicum.types.ids import new_id
 _log = logging.getLogger("practicum.gateway")
 
 OPEN_PATHS = frozenset({"/", "/api/hello", "/healthz", "/readyz"})
-_SESSION_PREFIX = re.compile(r"/s/([^/]*)(/.*)")
+_SESSION_PREFIX = re.compile(r"/s/([^/]*)(/.*)?")
 _URL_SESSION = "practicum.url_session"
 _REQUEST_ID = "practicum.request_id"
+_REFUSED = "practicum.refused"
 
 
 class BodyTooLarge(RequestError):
@@ -58,6 +60,7 @@ class Edge:
         body_timeout_s: time for the whole body to arrive.
         open_paths: paths that need no key; one that ends in `/` opens everything below it.
         direct: what answers a POST to a path at once, without a search through the routes.
+        stalls: told of what is refused to a key that is bound to a session.
     """
 
     def __init__(
@@ -69,9 +72,11 @@ class Edge:
         body_timeout_s: float,
         open_paths: Collection[str] = (),
         direct: Mapping[str, ASGIApp] = MappingProxyType({}),
+        stalls: Stalls | None = None,
     ) -> None:
         self._app = app
         self._direct = direct
+        self._stalls = stalls
         self._lookup = lookup
         self._max_body_bytes = max_body_bytes
         self._body_timeout_s = body_timeout_s
@@ -112,6 +117,13 @@ class Edge:
             if started:
                 raise
             await respond(scope, send_marked, error)
+        finally:
+            self._tell_of_refusal(scope)
+
+    def _tell_of_refusal(self, scope: Scope) -> None:
+        refused, session_id = scope["state"].get(_REFUSED), bound_session(scope)
+        if self._stalls is not None and refused is not None and session_id is not None:
+            self._stalls.refused(session_id, refused)
 
     def _is_open(self, path: str) -> bool:
         return path in self._open_paths or path.startswith(self._open_below)
@@ -158,6 +170,9 @@ async def respond(scope: Scope, send: Send, error: Exception) -> None:
     if not isinstance(error, PracticumError):
         _log.error("request %s to %s failed", request_id, scope["path"], exc_info=error)
     known = error if isinstance(error, PracticumError) else _internal(request_id)
+    if known.status < 500:  # what is the server's own fault is on record or in the log
+        told = f"{scope['method']} {scope['path'][:200]}: {known.status} {known.code}: {str(known)[:300]}"
+        scope.setdefault("state", {})[_REFUSED] = told
     dialect = dialect_of(scope["path"], scope["headers"])
     document: dict[str, Any] = dialect.error_body(known) if dialect else problem.problem(error, request_id)
     body = json.dumps(document).encode()
@@ -188,5 +203,5 @@ def _take_session(scope: Scope) -> None:
     found = _SESSION_PREFIX.fullmatch(scope["path"])
     if found is not None:
         scope["state"][_URL_SESSION] = found[1]
-        scope["path"] = found[2]
-        scope["raw_path"] = found[2].encode("utf-8", "surrogatepass")
+        scope["path"] = found[2] or "/"  # what a harness probes whose base URL is the session's
+        scope["raw_path"] = scope["path"].encode("utf-8", "surrogatepass")

@@ -32,10 +32,13 @@ _log = logging.getLogger("practicum.harnesses")
 
 
 class StallClock(Protocol):
-    """How long we have held a session's agent up; see `capture.stalls`."""
+    """What the gateway tells of a session beside its record; see `capture.stalls`."""
 
     def stalled_s(self, session_id: str) -> float:
-        """Seconds so far, a stall that goes on included."""
+        """Seconds for which we have held the agent up so far, a stall that goes on included."""
+
+    def refusals(self, session_id: str) -> Mapping[str, int]:
+        """Requests that were refused before they were calls, and how often."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +143,7 @@ class AttemptRun:
                 end, exit_code = await self._play(sandbox)
                 await self._journal.agent_is_done()
                 calls = await self._means.calls(self._rollout.session_id)
-                end = _judged(end, calls)
+                end = _judged(end, calls, self._means.stalls.refusals(self._rollout.session_id))
                 if end.cause not in ("finished", "agent_failed", "agent_timeout"):
                     return end
                 return await self._grade(sandbox, end, exit_code, calls)
@@ -321,15 +324,15 @@ def _end_of(ended: HarnessEnd) -> End:
     return End(cause="finished", output=ended.output)
 
 
-def _judged(end: End, calls: Sequence[ModelCall]) -> End:
+def _judged(end: End, calls: Sequence[ModelCall], refusals: Mapping[str, int]) -> End:
     """The end in the light of what the model endpoint recorded."""
     last = calls[-1] if calls else None
     if end.cause in ("finished", "agent_failed", "harness_failed") and last is not None and _failed_on_our_side(last):
         return End(cause="endpoint_failed", error="; ".join(filter(None, (last.error, end.error))), output=end.output)
     if end.cause in ("finished", "agent_failed", "agent_timeout") and not any(call.completion_ids for call in calls):
         seen = "no model call came" if not calls else f"{len(calls)} model calls came and none got a token"
-        detail = f"; {end.error}" if end.error else ""
-        return End(cause="no_model_call", error=f"{seen}{detail}", output=end.output)
+        refused = [f"refused {count} times: {request}" for request, count in refusals.items()]
+        return End(cause="no_model_call", error="; ".join(filter(None, [seen, *refused, end.error])), output=end.output)
     return end
 
 

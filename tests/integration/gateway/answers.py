@@ -6,11 +6,18 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from practicum.engines.scripted import ScriptedCall, ScriptedSampler, Step, play
+from practicum.renderers import ByteTokenizer
 from practicum.types.calls import ModelCall
 
 THOUGHT = "Let me see: 中é."
 SCHEMA = {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]}
 CALLS = (("bash", {"command": "ls", "n": 1.5, "deep": {"ü": [None, True]}}), ("web.find-2", {}))
+
+BROKEN = {
+    "unclosed": '<tool_call>\n{"name": "bash", "arguments": {"command": "ls"}}',
+    "no JSON": 'See: <tool_call>{"name": "bash", "arguments": {"command": </tool_call> done',
+    "unknown tool": '<tool_call>{"name": "nuke", "arguments": {}}</tool_call>',
+}
 
 
 def step(content: str, *calls: tuple[str, dict[str, Any]], **fields: Any) -> Step:
@@ -51,6 +58,7 @@ ANSWERS: dict[str, Case] = {
         tools=True,
         may_call=False,
     ),
+    **{f"a broken call: {name}": Case(step=step(text), text=text, tools=True) for name, text in BROKEN.items()},
     "a thought and text": Case(step=step(f"<think>{THOUGHT}</think>So."), text="So.", thought=THOUGHT),
     "a thought and calls": Case(
         step=step(f"<think>{THOUGHT}</think>", *CALLS), thought=THOUGHT, calls=CALLS, end="calls", tools=True
@@ -75,7 +83,13 @@ def sampler(name: str) -> ScriptedSampler:
 
 
 def sampled(call: ModelCall) -> tuple[int, int, int]:
-    """Prompt tokens, completion tokens, and those of reasoning: the bytes up to the last thought, each one token."""
+    """Prompt tokens, completion tokens, and those of reasoning: the bytes up to the last thought, each one token.
+
+    Whatever became of the text, the record holds each sampled token, and may train.
+    """
+    assert len(call.completion_ids) == len(call.logprobs) == len(call.sampled_logprobs) == len(call.versions)
+    assert ByteTokenizer().decode(call.completion_ids).removesuffix("<|im_end|>").startswith(call.text)
+    assert (call.status, call.kind, call.untrainable_reason) == ("complete", "agent", None)
     head, mark, _ = call.text.rpartition("</think>")
     thoughts = 0
     if "<think>" in call.text:

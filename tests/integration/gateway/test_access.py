@@ -7,6 +7,7 @@ import json
 import socket
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -19,21 +20,37 @@ from hypothesis import strategies as st
 from practicum.config import ServerConfig
 from practicum.engines.scripted import ScriptedSampler, letters
 from practicum.errors import StoreError
-from practicum.gateway import Timing, require
-from practicum.store import create_key
+from practicum.feedback import Ledger
+from practicum.feedback.routes import router as feedback_router
+from practicum.gateway import Timing, authenticate, require
+from practicum.harnesses.routes import router as rollout_router
+from practicum.harnesses.service import RolloutService
+from practicum.sandboxes.local import LocalProvider
+from practicum.store import create_key, open_store
 from practicum.types.principals import Principal
 from practicum.types.tokens import SampleRequest, TokenChunk
 
 BODY = {"model": "practicum", "messages": [{"role": "user", "content": "Hi"}]}
 ROUTES = [
     ("POST", "/v1/chat/completions"), ("POST", "/chat/completions"), ("POST", "/s/x/v1/chat/completions"),
-    ("GET", "/v1/models"), ("GET", "/models"), ("GET", "/v1/models/practicum"), ("GET", "/s/x/v1/models"),
+    ("POST", "/v1/messages"), ("POST", "/v1/messages/count_tokens"), ("POST", "/v1/responses"),
+    ("POST", "/v1/completions"), ("POST", "/v1beta/models/practicum:generateContent"),
+    ("POST", "/v1beta/models/practicum:streamGenerateContent"), ("POST", "/s/x/v1beta/models/practicum:countTokens"),
+    ("GET", "/v1beta/models"), ("GET", "/v1/models"), ("GET", "/models"), ("GET", "/v1/models/practicum"),
+    ("GET", "/s/x/v1/models"),
 ]  # fmt: skip
 CLOSED = [
     *ROUTES, ("GET", "/docs"), ("GET", "/openapi.json"), ("GET", "/nothing"), ("POST", "/v1/feedback"),
     ("GET", "/v1/chat/completions"), ("DELETE", "/v1/models"), ("GET", "/healthz/"),
-    ("GET", "/%2e%2e/healthz"), ("POST", "/v1/responses"), ("OPTIONS", "/v1/chat/completions"),
+    ("GET", "/%2e%2e/healthz"), ("OPTIONS", "/v1/chat/completions"),
 ]  # fmt: skip
+
+
+def asked(path: str) -> dict[str, Any]:
+    """A body that this path answers."""
+    if path.endswith("/v1/completions"):
+        return {"model": "practicum", "prompt": "Hi"}
+    return {**BODY, "input": "Hi", "contents": [{"parts": [{"text": "Hi"}]}], "max_tokens": 9}
 
 
 def ways(key: str) -> dict[str, dict[str, Any]]:
@@ -55,7 +72,7 @@ def plain(up: Any) -> Any:
 def test_w8_every_way_of_sending_a_key_works_on_every_route(up: Any, plain: httpx.Client) -> None:
     for method, path in ROUTES:
         for name, extra in ways(up.key).items():
-            reply = plain.request(method, path, json=BODY if method == "POST" else None, **extra)
+            reply = plain.request(method, path, json=asked(path) if method == "POST" else None, **extra)
             assert reply.status_code == 200, (method, path, name, reply.text)
 
 
@@ -69,14 +86,33 @@ def test_w19_no_route_answers_without_a_known_key(up: Any, plain: httpx.Client) 
     assert up.calls() == []
 
 
+def test_w19_no_route_of_our_own_answers_without_a_known_key(start: Any, tmp_path: Path) -> None:
+    """Whatever the server offers beside the models: its own document lists it."""
+    store = open_store(tmp_path / "practicum.db")
+    start.stores.append(store)
+    assert store.keys() == [], "nobody is known before a key is made"
+    service = RolloutService(store, harnesses={}, sandboxes=LocalProvider(tmp_path / "boxes"), gateway="")
+    routers = [feedback_router(Ledger(store), authenticate), rollout_router(service, authenticate)]
+    up = start(store=store, routers=routers)
+    with up.http() as http:
+        paths = http.get("/openapi.json").json()["paths"]
+    assert {"/v1/feedback", "/v1/rollouts"} <= set(paths)
+    with httpx.Client(base_url=up.url, timeout=20, trust_env=False) as stranger:
+        for path, methods in paths.items():
+            for method in methods:
+                for headers in ({}, {"authorization": "Bearer admin"}):
+                    reply = stranger.request(method, path.replace("{", "").replace("}", ""), headers=headers, json={})
+                    assert reply.status_code == 401, (method, path)
+
+
 def test_a_second_unknown_key_is_not_overlooked(up: Any, plain: httpx.Client) -> None:
     for other in ("pk_unknown", create_key(up.store, "ben", {"sample"})):
         headers = {"authorization": f"Bearer {up.key}", "x-api-key": other}
         assert plain.post("/v1/chat/completions", json=BODY, headers=headers).status_code == 401
 
 
-def test_probes_need_no_key(plain: httpx.Client) -> None:
-    for path in ("/", "/healthz", "/readyz"):
+def test_w12_probes_need_no_key(plain: httpx.Client) -> None:
+    for path in ("/", "/api/hello", "/healthz", "/readyz", "/s/x", "/s/x/", "/s/x/api/hello"):
         assert plain.get(path).status_code == 200
         assert plain.head(path).status_code == 200
 

@@ -45,7 +45,7 @@ def answered(up: Any, stream: bool, **asked: Any) -> anthropic.types.Message:
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("name", cases("anthropic_messages"))
-def test_every_answer(start: START, name: str, stream: bool) -> None:
+def test_w1_w5_w21_every_answer(start: START, name: str, stream: bool) -> None:
     up, case = start(sampler(name), renderer=ThinkingRenderer()), ANSWERS[name]
     message = answered(up, stream, **ask(name))
     blocks = message.content
@@ -102,7 +102,7 @@ def test_w10_w16_w17_errors(start: START, stream: bool) -> None:
         client(up, "sk-nobody").messages.create(**good)
 
 
-def test_an_engine_that_fails_inside_a_stream(start: START) -> None:
+def test_w17_an_engine_that_fails_inside_a_stream(start: START) -> None:
     up = start(
         ScriptedSampler(play([Step(content="<think>hm</think>half", fail="it burns")])), renderer=ThinkingRenderer()
     )
@@ -111,7 +111,7 @@ def test_an_engine_that_fails_inside_a_stream(start: START) -> None:
     assert up.calls()[0].status == "failed"
 
 
-def test_counts_and_models(up: Any) -> None:
+def test_w12_counts_and_models(up: Any) -> None:
     counted = client(up).messages.count_tokens(model="practicum", messages=HI, thinking={"type": "adaptive"})
     answered(up, False, model="practicum", max_tokens=5, messages=HI)
     assert counted.input_tokens == len(up.calls()[0].prompt_ids)

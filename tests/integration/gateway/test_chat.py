@@ -11,6 +11,7 @@ from typing import Any
 
 import openai
 import pytest
+from tests.integration.gateway.answers import BROKEN
 
 from practicum.engines.scripted import ScriptedCall, ScriptedSampler, Step, Turn, letters, play
 from practicum.episodes.rows import training_rows
@@ -108,13 +109,6 @@ def test_the_record_is_durable_before_the_caller_sees_the_end(up: Any) -> None:
     for chunk in stream:
         if chunk.choices[0].finish_reason:
             assert up.calls()[0].status == "complete"
-
-
-BROKEN = {
-    "unclosed": '<tool_call>\n{"name": "bash", "arguments": {"command": "ls"}}',
-    "broken JSON": 'See: <tool_call>{"name": "bash", "arguments": {"command": </tool_call> done',
-    "unknown tool": '<tool_call>{"name": "nuke", "arguments": {}}</tool_call>',
-}
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -218,7 +212,7 @@ def test_lone_surrogates_are_recorded_as_they_came(up: Any) -> None:
     assert up.calls()[0].request["messages"][0]["content"] == "a\ud800\x00b"
 
 
-def test_models_are_named(up: Any) -> None:
+def test_w12_models_are_named(up: Any) -> None:
     client = up.openai()
     assert [model.id for model in client.models.list()] == ["practicum", "practicum@0"]
     assert client.models.retrieve("practicum@0").id == "practicum@0"

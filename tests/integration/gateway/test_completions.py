@@ -95,13 +95,13 @@ def test_stop_strings_and_lengths_end_an_answer(writer: Any, stream: bool) -> No
         ({"prompt": "a", "logprobs": 2}, "logprobs"),
     ],
 )
-def test_refusals_name_the_field_and_leave_no_record(up: Any, fields: dict[str, Any], param: str) -> None:
+def test_w10_refusals_name_the_field_and_leave_no_record(up: Any, fields: dict[str, Any], param: str) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         create(up, **fields)
     assert caught.value.param == param and up.calls() == []
 
 
-def test_errors_have_openais_shape(start: START) -> None:
+def test_w16_w17_errors_have_openais_shape(start: START) -> None:
     up = start(ScriptedSampler(play([Step(content="half", fail="the engine burns")]), context_length=50))
     with pytest.raises(openai.BadRequestError) as caught:
         create(up, "x" * 60)

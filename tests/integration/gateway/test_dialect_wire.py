@@ -1,20 +1,25 @@
 """Raw bytes against a whole server, in every dialect: streams under way, and bodies that no SDK would send.
 
-What is pinned: W15 silence is bridged in a way that each provider's clients skip; no body makes a 5xx.
+What is pinned: W15 silence is bridged in a way that each provider's clients skip; W13 a disconnect ends the generation;
+W20 ids stay here; W3 and W4 what an engine leaves out is refused for training; no body makes a 5xx.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.integration.gateway.test_chat import Gated
+from tests.integration.gateway.test_chat import Gated, eventually
 from tests.unit.dialects.mutations import broken
 
+from practicum.engines.scripted import ScriptedSampler, letters
+from practicum.episodes.rows import training_rows
 from practicum.gateway import Timing
+from practicum.types.tokens import SampleRequest, TokenChunk
 
 START = Any
 PINGS = ('event: ping\ndata: {"type":"ping"}', ": waiting for the next token")
@@ -40,6 +45,79 @@ def test_w15_bytes_leave_as_tokens_are_sampled_and_silence_is_bridged(start: STA
                 assert up.calls()[0].status == "open"
                 sampler.gate.set()
     assert sampler.gate.is_set() and seen.count('"a"') >= 40 and up.calls()[0].status == "complete"
+
+
+@pytest.mark.parametrize("path", STREAMS)
+def test_w13_a_caller_who_disconnects_ends_the_generation(start: START, path: str) -> None:
+    sampler = ScriptedSampler(letters(10_000), per_token_delay_s=0.005, context_length=20_000)
+    up = start(sampler)
+    body = json.loads(json.dumps(STREAMS[path]).replace("99", "9999"))
+    with up.http() as http, http.stream("POST", path, json=body) as reply:
+        next(reply.iter_raw())
+    call = eventually(lambda: next((call for call in up.calls() if call.status != "open"), None))
+    assert (call.status, call.kind) == ("aborted", "aborted")
+    assert 0 < len(call.completion_ids) == len(call.logprobs) < 5000
+    eventually(lambda: sampler.running == 0)
+    assert training_rows(up.calls()).rows == ()
+
+
+def lists_of_numbers(value: Any) -> Iterator[list[Any]]:
+    if isinstance(value, list) and value and all(isinstance(item, int) for item in value):
+        yield value
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from lists_of_numbers(item)
+
+
+@pytest.mark.parametrize("path", STREAMS)
+def test_w20_token_ids_leave_on_no_wire(up: Any, path: str) -> None:
+    whole = path.split("?")[0].replace("streamGenerateContent", "generateContent")
+    with up.http() as http:
+        body = http.post(whole, json={name: value for name, value in STREAMS[path].items() if name != "stream"})
+        stream = http.post(path, json=STREAMS[path]).text
+    if "data: " in stream:
+        lines = [line[6:] for line in stream.splitlines() if line.startswith("data: ") and line != "data: [DONE]"]
+        stream = f"[{','.join(lines)}]"
+    assert len(json.loads(stream)) > 3, "it was read"
+    for told in (body.json(), json.loads(stream)):
+        assert list(lists_of_numbers(told)) == []
+        assert "token_ids" not in json.dumps(told) and "<|im_start|>" not in json.dumps(told)
+
+
+class Poor(ScriptedSampler):
+    """An engine that leaves out what a record needs: the ids, the logprobs, or one logprob."""
+
+    def __init__(self, lacks: str) -> None:
+        super().__init__(letters(5))
+        self.lacks = lacks
+
+    async def sample(self, request: SampleRequest) -> AsyncIterator[TokenChunk]:
+        async for chunk in super().sample(request):
+            if self.lacks == "ids":
+                chunk = replace(chunk, ids=(), logprobs=(), sampled_logprobs=())
+            elif self.lacks == "logprobs":
+                chunk = replace(chunk, logprobs=(None,) * len(chunk.ids))
+            elif chunk.finish_reason is not None:
+                chunk = replace(chunk, logprobs=chunk.logprobs[1:])
+            yield chunk
+
+
+@pytest.mark.parametrize(
+    ("lacks", "status", "says"),
+    [("ids", 200, "no sampled token"), ("logprobs", 200, "no logprob"), ("the last logprob", 500, "internal error")],
+)
+@pytest.mark.parametrize("path", [path for path in STREAMS if "stream" not in path])
+def test_w3_w4_what_an_engine_left_out_is_not_made_up(
+    start: START, path: str, lacks: str, status: int, says: str
+) -> None:
+    up = start(Poor(lacks))
+    with up.http() as http:
+        reply = http.post(path, json={name: value for name, value in STREAMS[path].items() if name != "stream"})
+    assert reply.status_code == status
+    (call,) = up.calls()
+    assert 0.0 not in call.logprobs or lacks == "the last logprob"
+    assert len(call.completion_ids) == {"ids": 0, "logprobs": 6}.get(lacks, 5) == len(call.logprobs)
+    made = training_rows([call])
+    assert made.rows == () and says in made.refusals[call.call_id]
 
 
 def ways(http: Any) -> Iterator[tuple[str, Callable[[bytes], Any]]]:

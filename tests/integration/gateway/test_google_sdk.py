@@ -60,7 +60,7 @@ def parts_of(replies: list[types.GenerateContentResponse]) -> list[types.Part]:
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("name", cases("gemini"))
-def test_every_answer(start: START, client_of: Any, name: str, stream: bool) -> None:
+def test_w1_w5_w21_every_answer(start: START, client_of: Any, name: str, stream: bool) -> None:
     up, case = start(sampler(name), renderer=ThinkingRenderer()), ANSWERS[name]
     replies = answered(client_of(up), stream, config=config(name))
     parts = parts_of(replies)
@@ -116,14 +116,14 @@ def test_w10_w16_w17_errors(start: START, client_of: Any, stream: bool) -> None:
     assert (caught.value.code, caught.value.status) == (401, "UNAUTHENTICATED")
 
 
-def test_an_engine_that_fails_inside_a_stream(start: START, client_of: Any) -> None:
+def test_w17_an_engine_that_fails_inside_a_stream(start: START, client_of: Any) -> None:
     up = start(ScriptedSampler(play([Step(content="half", fail="it burns")])))
     with pytest.raises(errors.APIError, match="it burns"):
         answered(client_of(up), True)
     assert up.calls()[0].status == "failed"
 
 
-def test_counts_and_models(up: Any, client_of: Any) -> None:
+def test_w12_counts_and_models(up: Any, client_of: Any) -> None:
     client = client_of(up)
     counted = client.models.count_tokens(model="practicum", contents="Hi")
     answered(client, False)

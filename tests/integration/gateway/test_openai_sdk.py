@@ -34,7 +34,7 @@ def ask(name: str, api: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("name", cases("openai_chat"))
-def test_every_answer_on_chat_completions(start: START, name: str, stream: bool) -> None:
+def test_w1_w5_w21_every_answer_on_chat_completions(start: START, name: str, stream: bool) -> None:
     up, case = start(sampler(name), renderer=ThinkingRenderer()), ANSWERS[name]
     client, asked = up.openai(), {**ask(name, "chat"), "logprobs": True}
     if stream:
@@ -59,7 +59,7 @@ def test_every_answer_on_chat_completions(start: START, name: str, stream: bool)
 @pytest.mark.parametrize("summary", [None, "auto"])
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("name", cases("openai_responses"))
-def test_every_answer_on_responses(start: START, name: str, stream: bool, summary: str | None) -> None:
+def test_w1_w5_w21_every_answer_on_responses(start: START, name: str, stream: bool, summary: str | None) -> None:
     up, case = start(sampler(name), renderer=ThinkingRenderer()), ANSWERS[name]
     if summary and not case.thought:
         return
@@ -140,7 +140,7 @@ def test_w10_w16_w17_errors(start: START, post: Post, text: str, stream: bool) -
     assert refused.value.code == "invalid_api_key"
 
 
-def test_an_engine_that_fails_inside_a_stream(start: START) -> None:
+def test_w17_an_engine_that_fails_inside_a_stream(start: START) -> None:
     up = start(ScriptedSampler(play([Step(content="half", fail="it burns")])))
     with pytest.raises(openai.APIError, match="it burns"):
         chat(up.openai(), True)
@@ -149,7 +149,7 @@ def test_an_engine_that_fails_inside_a_stream(start: START) -> None:
     assert [call.status for call in up.calls()] == ["failed", "failed"]
 
 
-def test_models(up: Any) -> None:
+def test_w12_models(up: Any) -> None:
     assert [model.id for model in up.openai().models.list()] == ["practicum", "practicum@0"]
     assert up.openai().models.retrieve("practicum@0").owned_by == "practicum"
     with pytest.raises(openai.NotFoundError):

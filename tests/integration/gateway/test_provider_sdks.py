@@ -55,6 +55,7 @@ def is_one_episode(up: Any, dialect: str, session: str | None = None) -> None:
     first, second = up.calls(session)
     assert (first.dialect, second.dialect) == (dialect, dialect)
     assert second.parent_call_id == first.call_id and second.fork_reason is None
+    assert (first.finish_reason, second.finish_reason) == ("tool_calls", "stop")
     assert second.episode_id == first.episode_id and (first.kind, second.kind) == ("agent", "agent")
     served = first.prompt_ids + first.completion_ids
     assert second.prompt_ids[: len(served)] == served

@@ -7,7 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from practicum.engines.scripted import ScriptedCall, ScriptedSampler, Step, Turn, play
+from practicum.config import GatewayConfig
+from practicum.engines.scripted import ScriptedCall, ScriptedSampler, Step, Turn, letters, play
 from practicum.episodes.rows import training_rows
 from practicum.episodes.settle import settle_kinds
 from practicum.gateway import Timing
@@ -87,6 +88,27 @@ def test_e7_the_same_prompt_from_three_sub_agents_is_three_episodes(start: Any, 
     assert len(training_rows(calls).rows) == 4
 
 
+def test_w10_settings_that_differ_between_calls_go_on_with_the_episode(up: Any) -> None:
+    """A seed that is new with each call, a marker that moves with the last message, and what is only kept."""
+    messages: list[dict[str, Any]] = ASK
+    with up.http() as client:
+        for number in range(3):
+            *rest, last = messages
+            marked = {"type": "text", "text": last["content"], "cache_control": {"type": "ephemeral"}}
+            varied = {
+                "seed": number,
+                "stop": [f"END{number}"],
+                "metadata": {"n": str(number)},
+                "max_tokens": 100 + number,
+            }
+            answer = said(ask(client, [*rest, {**last, "content": [marked]}], prefix="/s/s1", **varied))
+            messages = [*messages, answer, {"role": "user", "content": "Go on."}]
+    calls = up.calls("s1")
+    assert [call.fork_reason for call in calls] == ["new_conversation", None, None]
+    assert [call.request["seed"] for call in calls] == [0, 1, 2]
+    assert len(training_rows(calls).rows) == 1
+
+
 def test_e7_the_same_prompt_without_a_task_behind_it_is_a_retry(up: Any) -> None:
     with up.http() as client:
         for _ in range(3):
@@ -154,6 +176,21 @@ def test_e4_a_compaction_and_the_fresh_context_are_two_more_episodes(start: Any)
     ]  # fmt: skip
     made = training_rows(calls)
     assert len(made.rows) == len(made.episodes) == 3 and not made.refusals
+
+
+def test_e5_no_limit_of_a_turn_cuts_the_merged_row(start: Any) -> None:
+    """Each turn ends at its own limit, the server's or the caller's; the row holds all of every turn."""
+    up = start(ScriptedSampler(letters(100)), gateway_config=GatewayConfig(default_max_tokens=8))
+    messages: list[dict[str, Any]] = ASK
+    with up.http() as client:
+        for limit in (None, 8, None, 5):
+            answer = said(ask(client, messages, prefix="/s/s1", max_tokens=limit))
+            messages = [*messages, answer, {"role": "user", "content": "Go on."}]
+    calls = up.calls("s1")
+    assert [(len(call.completion_ids), call.finish_reason) for call in calls] == [(8, "length")] * 3 + [(5, "length")]
+    (row,) = training_rows(calls).rows
+    assert row.trained_tokens == 29 and row.call_ids == tuple(call.call_id for call in calls)
+    assert row.completion_ids[-5:] == calls[-1].completion_ids
 
 
 def test_w12_what_goes_on_from_a_side_call_is_one_too(up: Any) -> None:

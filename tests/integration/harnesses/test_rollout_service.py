@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 import pytest
 from tests.integration.harnesses.rollout_world import HARNESSES, Folders, Runs, World, ask, task, until
@@ -51,11 +52,42 @@ async def test_a_group_is_run_graded_and_collected_with_its_tokens(tmp_path: Pat
     assert {key.session_id for key in keys} == {one.rollout.rollout_id for one in results}
 
 
-async def test_e6_a_rollout_without_a_model_call_takes_no_part_and_says_why(tmp_path: Path, store: Store) -> None:
+async def test_w2_e6_a_rollout_without_a_model_call_takes_no_part_and_says_why(tmp_path: Path, store: Store) -> None:
     async with World(tmp_path, store) as world:
         (one,) = await world.service.collect(await world.service.submit(task("silent")))
     assert (one.rollout.cause, one.rollout.policy_could_cause, one.reward) == ("no_model_call", False, None)
     assert one.excluded == "no_model_call: no model call came"
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "says"),
+    [
+        ("/v2/chat/completions", {}, "POST /v2/chat/completions: 404 unknown_url"),
+        ("/v1/chat/completions", {"model": "gpt-9"}, "POST /v1/chat/completions: 404 model_not_found"),
+        ("/v1/chat/completions", {"stream": True, "n": 2}, "POST /v1/chat/completions: 400 unsupported_value: `n`"),
+    ],
+    ids=["wrong URL", "wrong model", "refused stream"],
+)
+async def test_e6_what_was_refused_is_the_reason_where_no_call_was_seen(
+    tmp_path: Path, store: Store, path: str, fields: dict[str, Any], says: str
+) -> None:
+    async def goes_wrong(job: HarnessJob, sandbox: Sandbox) -> HarnessEnd:
+        """Asks twice in the wrong way, and takes no notice."""
+        async with httpx.AsyncClient(trust_env=False) as http:
+            for _ in range(2):
+                await http.post(
+                    f"{job.endpoint.base_url}{path}",
+                    headers={"authorization": f"Bearer {job.endpoint.api_key}"},
+                    json={"model": job.endpoint.model, "messages": [{"role": "user", "content": "x"}], **fields},
+                )
+        return HarnessEnd(exit_code=0, output="done")
+
+    async with World(tmp_path, store, harnesses={"goes_wrong": Runs("goes_wrong", goes_wrong)}) as world:
+        (one,) = await world.service.collect(await world.service.submit(task("goes_wrong")))
+    assert (one.rollout.cause, one.reward, one.rows) == ("no_model_call", None, ())
+    assert one.excluded is not None and one.excluded.startswith(
+        f"no_model_call: no model call came; refused 2 times: {says}"
+    )
 
 
 async def test_r7_every_end_has_its_cause(tmp_path: Path, store: Store) -> None:

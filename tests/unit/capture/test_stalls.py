@@ -47,6 +47,15 @@ def test_who_is_answered_on_one_call_is_not_held_up_by_another(stalls: Stalls, c
     assert stalls.stalled_s("s") == 2.0
 
 
+def test_e6_refused_requests_are_remembered_and_bounded(stalls: Stalls) -> None:
+    for number in range(100):
+        stalls.refused("s", "POST /v2: 404")
+        stalls.refused("s", f"POST /{number}: 404")
+    told = stalls.refusals("s")
+    assert told["POST /v2: 404"] == 100 and len(told) == 20
+    assert (stalls.refusals("other"), stalls.stalled_s("s")) == ({}, 0.0)
+
+
 def test_two_calls_that_wait_at_once_count_once(stalls: Stalls, clock: Clock) -> None:
     stalls.arrived("s", "a")
     stalls.arrived("s", "b")

@@ -1,7 +1,8 @@
 """What holds for every dialect: the same conversation is the same, records are read back, broken bodies are refused.
 
-What is pinned: E3 and the canonical form across providers; W10 unknown fields are kept; every refusal is a RequestError
-that names a field, in each provider's own error shape.
+What is pinned: E3 and the canonical form across providers, whatever harnesses put beside it; W10 unknown fields are
+kept; W11 what is no text is refused; every refusal is a RequestError that names a field, in each provider's own error
+shape.
 """
 
 from __future__ import annotations
@@ -92,6 +93,111 @@ def test_w10_what_harnesses_send_beside_the_question_changes_nothing(dialect: st
     request = read(dialect, body)
     assert (request.messages, request.tools, request.params) == (plain.messages, plain.tools, plain.params)
     assert (request.prompt, request.max_tokens, request.body) == (plain.prompt, plain.max_tokens, body)
+
+
+IMAGE: dict[str, Any] = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": ""}}
+INLINE: dict[str, Any] = {"inlineData": {"mimeType": "image/png", "data": ""}}
+USER: dict[str, Any] = {"role": "user", "content": "Hi"}
+CHAT_CALL = {"id": "c", "type": "function", "function": {"name": "bash", "arguments": "{}"}}
+ITEM_CALL = {"type": "function_call", "call_id": "c", "name": "bash", "arguments": "{}"}
+ITEM_IMAGE = {"type": "input_image", "image_url": "data:,"}
+GOOGLE_USER = {"role": "user", "parts": [{"text": "Hi"}]}
+GOOGLE_CALL = {"role": "model", "parts": [{"functionCall": {"id": "c", "name": "bash", "args": {}}}]}
+GOOGLE_RESULT = {"id": "c", "name": "bash", "response": {"output": "x"}, "parts": [INLINE]}
+# Wherever a provider lets an image, a document or audio stand: what is sent, and the place that is named.
+NO_TEXT: tuple[tuple[str, str, list[Any], str], ...] = (
+    ("openai_chat", "messages", [{"role": "system", "content": [IMAGE]}, USER], "messages.0.content.0"),
+    ("openai_chat", "messages", [USER, {"role": "assistant", "content": [IMAGE]}, USER], "messages.1.content.0"),
+    ("openai_chat", "messages", [USER, {"role": "assistant", "audio": {"id": "a"}}], "messages.1.audio"),
+    (
+        "openai_chat", "messages",
+        [USER, {"role": "assistant", "tool_calls": [CHAT_CALL]}, {"role": "tool", "content": [IMAGE]}],
+        "messages.2.content.0",
+    ),
+    ("openai_responses", "input", [{**USER, "content": [{"type": "input_file", "file_id": "f"}]}], "input.0.content.0"),
+    (
+        "openai_responses", "input",
+        [USER, ITEM_CALL, {"type": "function_call_output", "call_id": "c", "output": [ITEM_IMAGE]}],
+        "input.2.output.0",
+    ),
+    ("openai_responses", "input", [USER, {"type": "image_generation_call", "result": "x"}, USER], "input.1"),
+    (
+        "openai_responses", "input",
+        [USER, {"type": "computer_call_output", "call_id": "c", "output": {"type": "computer_screenshot"}}],
+        "input.1.output",
+    ),
+    ("anthropic_messages", "system", [IMAGE], "system.0"),
+    ("anthropic_messages", "messages", [{"role": "system", "content": [IMAGE]}, USER], "messages.0.content.0"),
+    ("anthropic_messages", "messages", [USER, {"role": "assistant", "content": [IMAGE]}, USER], "messages.1.content.0"),
+    (
+        "anthropic_messages", "messages",
+        [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": [{"type": "document"}]}]}],
+        "messages.0.content.0.content.0",
+    ),
+    ("gemini", "contents", [GOOGLE_USER, {"role": "model", "parts": [INLINE]}, GOOGLE_USER], "contents.1.parts.0"),
+    (
+        "gemini", "contents",
+        [GOOGLE_USER, GOOGLE_CALL, {"role": "user", "parts": [{"functionResponse": GOOGLE_RESULT}]}],
+        "contents.2.parts.0.functionResponse.parts",
+    ),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("dialect", "field", "value", "param"), NO_TEXT)
+def test_w11_what_is_no_text_is_refused_wherever_it_stands(
+    dialect: str, field: str, value: list[Any], param: str
+) -> None:
+    with pytest.raises(RequestError) as caught:
+        read(dialect, {**BODIES[dialect], field: value})
+    assert (caught.value.status, caught.value.param) == (400, param)
+
+
+# What harnesses and their libraries put into a history beside what was served: keys, forms of text, settings of a turn.
+SPELLED: tuple[tuple[str, str, list[Any], list[Any]], ...] = (
+    (
+        "openai_chat", "messages",
+        [
+            USER,
+            {"role": "assistant", "content": "", "tool_calls": [{**CHAT_CALL, "index": 0}], "refusal": None,
+             "annotations": [], "audio": None, "reasoning_content": "", "__copilotMessageSource": "main"},
+            {"role": "tool", "name": "bash", "content": [{"type": "text", "text": "x"}], "tool_call_id": "c"},
+        ],
+        [USER, {"role": "assistant", "tool_calls": [CHAT_CALL]}, {"role": "tool", "content": "x", "tool_call_id": "c"}],
+    ),
+    (
+        "openai_responses", "input",
+        [
+            {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}], "id": "msg_new",
+             "internal_chat_message_metadata_passthrough": {"turn": 1}},
+            {**ITEM_CALL, "id": "fc_call_other", "status": "completed"},
+            {"type": "function_call_output", "call_id": "c", "output": [{"type": "input_text", "text": "x"}]},
+        ],
+        [USER, ITEM_CALL, {"type": "function_call_output", "call_id": "c", "output": "x"}],
+    ),
+    (
+        "anthropic_messages", "messages",
+        [
+            {"role": "user", "content": [{"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}}]},
+            {"role": "system", "content": [{"type": "text", "text": "r"}], "output_config": {"effort": "high"}},
+        ],
+        [USER, {"role": "system", "content": "r"}],
+    ),
+    (
+        "gemini", "contents",
+        [GOOGLE_USER, {"role": "model", "parts": [
+            {"function_call": {"name": "bash", "args": {}, "id": "made-up"},
+             "thoughtSignature": "skip_thought_signature_validator"}]}, GOOGLE_USER],
+        [GOOGLE_USER, GOOGLE_CALL, GOOGLE_USER],
+    ),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("dialect", "field", "sent", "served"), SPELLED)
+def test_e3_what_harnesses_add_to_a_history_leaves_it_the_same(
+    dialect: str, field: str, sent: list[Any], served: list[Any]
+) -> None:
+    found, plain = (read(dialect, {**BODIES[dialect], field: value}) for value in (sent, served))
+    assert prefix_hashes(found.messages, found.tools) == prefix_hashes(plain.messages, plain.tools)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

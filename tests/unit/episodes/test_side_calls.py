@@ -50,6 +50,15 @@ def test_e4_a_summary_is_asked_for_in_claudes_words_by_claude_only() -> None:
     assert name(OPENCODE, request) is None and name({}, request) is None
 
 
+def test_e4_copilot_says_itself_that_it_compacts() -> None:
+    copilot = {"user-agent": "copilot/1.0 (linux)", "x-initiator": "agent"}
+    request = chat(tools=[TOOL], tool_choice="none")
+    assert name(copilot | {"x-interaction-type": "conversation-compaction"}, request) == "copilot_compaction"
+    for turn in ("conversation-user", "conversation-subagent"):
+        assert name(copilot | {"x-interaction-type": turn}, request) is None
+    assert name({"x-interaction-type": "conversation-compaction"}, request) is None, "nobody else's header"
+
+
 def test_w12_a_schema_of_the_users_own_is_no_router() -> None:
     generation = {"responseMimeType": "text/plain"}
     body = {"contents": [{"role": "user", "parts": [{"text": "x"}]}], "generationConfig": generation}

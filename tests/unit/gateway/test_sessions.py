@@ -26,6 +26,13 @@ def test_e9_every_listed_header_names_a_session(header: str) -> None:
     assert named is not None and named.session_id == "0199-ab"
 
 
+@pytest.mark.parametrize(
+    "header", ["x-gemini-api-privileged-user-id", "x-codex-window-id", "x-initiator", "x-request-id", "user-agent"]
+)
+def test_e9_what_is_the_same_for_many_sessions_or_new_with_each_call_names_none(header: str) -> None:
+    assert named_session(None, {header: "0199-ab"}) is None
+
+
 @pytest.mark.parametrize("bad", ["", "a b", "a/b", "../x", "x" * 129, "-x", "a\nb", "é"])
 def test_an_id_that_cannot_be_one_is_an_error_where_it_was_meant_for_us(bad: str) -> None:
     for url, headers in ((bad, {}), (None, {"x-practicum-session": bad})):
