@@ -106,31 +106,6 @@ def _guided(name: str, value: Any, source: str) -> Constraint:
     return Constraint(kind="regex" if name == "regex" else "grammar", text=value, source=source)
 
 
-def openai_choice(value: Any) -> Choice:
-    """`tool_choice` of chat completions, or of responses, where name and list are not wrapped."""
-    if value in (None, "auto", "none", "required"):
-        return Choice(names=() if value == "none" else None, must=value == "required")
-    kind = value.get("type") if isinstance(value, dict) else None
-    if kind == "function":
-        return Choice(names=(_function_name(value),), must=True, one=True)
-    if kind == "allowed_tools":
-        inner = value.get("allowed_tools", value)
-        tools = inner.get("tools") if isinstance(inner, dict) else None
-        if not isinstance(tools, list) or inner.get("mode") not in ("auto", "required"):
-            raise RequestError("`allowed_tools` has a mode, `auto` or `required`, and tools.", param="tool_choice")
-        functions = [tool for tool in tools if isinstance(tool, dict) and tool.get("type") == "function"]
-        return Choice(names=tuple(map(_function_name, functions)), must=inner["mode"] == "required")
-    raise shared.unsupported("tool_choice", "offered are `auto`, `none`, `required`, a function and allowed tools.")
-
-
-def _function_name(value: Mapping[str, Any]) -> str:
-    inner = value.get("function", value)
-    name = inner.get("name") if isinstance(inner, dict) else None
-    if not isinstance(name, str):
-        raise RequestError("The name of this function is missing.", param="tool_choice")
-    return name
-
-
 def chosen(choice: Choice, tools: Sequence[ToolSpec], source: str, *, several: bool | None = None) -> dict[str, Any]:
     """The choice as fields of a `ChatRequest`; `several` is False where the caller wants at most one call.
 

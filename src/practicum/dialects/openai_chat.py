@@ -15,16 +15,24 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from practicum.dialects import demands
+from practicum.dialects import demands, openai_tools
 from practicum.dialects import wire as shared
 from practicum.dialects.dialect import AnswerFacts, Ending
-from practicum.dialects.openai_chat_wire import WireMessage, WirePart, WireRequest
+from practicum.dialects.openai_chat_wire import (
+    WireCall,
+    WireCustomCall,
+    WireCustomTool,
+    WireMessage,
+    WirePart,
+    WireRequest,
+    WireTool,
+)
 from practicum.dialects.reasoning import switches
-from practicum.dialects.request import ChatRequest
+from practicum.dialects.request import ChatRequest, Declared
 from practicum.dialects.strict_json import parse_object
 from practicum.dialects.wire import OWN_DISTRIBUTION, TEXT_ONLY, absent, empty, one, sse, zero
 from practicum.errors import PracticumError, RequestError
-from practicum.types.messages import Message, Role, ToolCall
+from practicum.types.messages import Message, Role, ToolCall, ToolSpec
 from practicum.types.tokens import FinishReason, SamplingParams, TokenText
 
 NAME = "openai_chat"
@@ -70,16 +78,16 @@ def from_body(body: dict[str, Any]) -> ChatRequest:
     """The request in a body that was parsed before, from the wire or from a record. Raises RequestError."""
     wire = shared.validated(WireRequest, body)
     shared.refuse(body, _REFUSED)
-    tools = shared.unique(
-        [shared.tool_spec(t.function.name, t.function.description, t.function.parameters) for t in wire.tools or []],
-        "tools.{}.function.name",
-    )
-    choice = demands.openai_choice(wire.tool_choice)
+    tools = _tools(wire.tools or [])
+    free = [isinstance(tool, WireCustomTool) for tool in wire.tools or []]
+    declared = {t.name: Declared(name=t.name, free_form=is_free) for t, is_free in zip(tools, free, strict=True)}
+    choice = openai_tools.choice(wire.tool_choice, declared)
     limit = wire.max_completion_tokens if wire.max_completion_tokens is not None else wire.max_tokens
     return ChatRequest(
         model=wire.model,
         messages=tuple(_message(message, f"messages.{index}") for index, message in enumerate(wire.messages)),
         tools=tools,
+        declared=declared,
         params=SamplingParams(
             temperature=1.0 if wire.temperature is None else float(wire.temperature),
             top_p=1.0 if wire.top_p is None else float(wire.top_p),
@@ -123,14 +131,32 @@ def _message(wire: WireMessage, where: str) -> Message:
     return Message(
         role=role,
         content=_content(wire.content, f"{where}.content") or (wire.refusal or ""),
-        tool_calls=tuple(
-            ToolCall(id=call.id, name=call.function.name, arguments=call.function.arguments)
-            for call in wire.tool_calls or []
-        ),
+        tool_calls=tuple(map(_call, wire.tool_calls or [])),
         tool_call_id=wire.tool_call_id,
         name=wire.name,
         reasoning=wire.reasoning_content or (wire.reasoning if isinstance(wire.reasoning, str) else ""),
     )
+
+
+def _call(wire: WireCall) -> ToolCall:
+    if isinstance(wire, WireCustomCall):
+        return ToolCall(id=wire.id, name=wire.custom.name, arguments=openai_tools.arguments_of(wire.custom.input))
+    return ToolCall(id=wire.id, name=wire.function.name, arguments=wire.function.arguments)
+
+
+def _tools(wire: Sequence[WireTool]) -> tuple[ToolSpec, ...]:
+    specs: dict[str, ToolSpec] = {}
+    for index, tool in enumerate(wire):
+        if isinstance(tool, WireCustomTool):
+            where, own = f"tools.{index}.custom", tool.custom
+            spec = openai_tools.free_form(own.name, own.description, own.format, where)
+        else:
+            where, function = f"tools.{index}.function", tool.function
+            spec = shared.tool_spec(function.name, function.description, function.parameters)
+        if spec.name in specs:
+            raise RequestError("Two tools have the same name.", param=f"{where}.name")
+        specs[spec.name] = spec
+    return tuple(specs.values())
 
 
 def _content(content: str | list[WirePart] | None, where: str) -> str:
@@ -171,8 +197,11 @@ def logprob_entry(token: TokenText) -> dict[str, Any]:
     }
 
 
-def tool_call_object(call: ToolCall) -> dict[str, Any]:
-    """A call as messages carry it."""
+def tool_call_object(call: ToolCall, how: Declared | None = None) -> dict[str, Any]:
+    """A call as messages carry it; a function's where nothing is known of the tool."""
+    if how is not None and how.free_form:
+        custom = {"name": call.name, "input": openai_tools.text_of(call.arguments)}
+        return {"id": call.id, "type": "custom", "custom": custom}
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
@@ -187,13 +216,14 @@ class AnswerBuilder:
         self._prompt_tokens = facts.prompt_tokens
         self._logprobs_wanted = facts.request.logprobs
         self._include_usage = facts.request.include_usage
+        self._declared = facts.request.declared
         self._calls = 0
 
     def body(self, message: Message, end: Ending, tokens: Sequence[TokenText]) -> bytes:
         """The whole answer."""
         shown: dict[str, Any] = {"role": "assistant", "content": message.content or None, "refusal": None}
         if message.tool_calls:
-            shown["tool_calls"] = [tool_call_object(call) for call in message.tool_calls]
+            shown["tool_calls"] = [self._call(call) for call in message.tool_calls]
         else:
             shown["content"] = message.content
         if message.reasoning:
@@ -220,7 +250,7 @@ class AnswerBuilder:
 
     def tool_call(self, call: ToolCall, tokens: Sequence[TokenText]) -> bytes:
         """A completed call."""
-        delta = {"tool_calls": [{"index": self._calls, **tool_call_object(call)}]}
+        delta = {"tool_calls": [{"index": self._calls, **self._call(call)}]}
         self._calls += 1
         return self._event(delta, logprobs=self._logprobs(tokens))
 
@@ -240,6 +270,9 @@ class AnswerBuilder:
     ) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
         return sse({**self._base, "object": "chat.completion.chunk", "choices": [choice]})
+
+    def _call(self, call: ToolCall) -> dict[str, Any]:
+        return tool_call_object(call, self._declared.get(call.name))
 
     def _logprobs(self, tokens: Sequence[TokenText]) -> dict[str, Any] | None:
         if not self._logprobs_wanted:

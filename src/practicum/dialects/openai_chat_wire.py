@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
 from practicum.dialects.wire import Wire
 
@@ -28,11 +28,38 @@ class WireFunctionCall(Wire):
 
 
 class WireToolCall(Wire):
-    """A call in an assistant message."""
+    """A function's call in an assistant message."""
 
     id: str = ""
     type: Literal["function"] = "function"
     function: WireFunctionCall
+
+
+class WireFreeCall(Wire):
+    """Name and text of a free-form tool's call."""
+
+    name: Annotated[str, Field(min_length=1)]
+    input: str = ""
+
+
+class WireCustomCall(Wire):
+    """A free-form tool's call in an assistant message."""
+
+    id: str = ""
+    type: Literal["custom"]
+    custom: WireFreeCall
+
+
+def _form(plain: type[Wire], custom: type[Wire]) -> Discriminator:
+    """Tells what is of type `custom` from all else."""
+    names = plain.__name__, custom.__name__
+    return Discriminator(lambda value: names[isinstance(value, dict) and value.get("type") == "custom"])
+
+
+WireCall = Annotated[
+    Annotated[WireToolCall, Tag("WireToolCall")] | Annotated[WireCustomCall, Tag("WireCustomCall")],
+    _form(WireToolCall, WireCustomCall),
+]
 
 
 class WireMessage(Wire):
@@ -41,7 +68,7 @@ class WireMessage(Wire):
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: str | list[WirePart] | None = None
     refusal: str | None = None
-    tool_calls: list[WireToolCall] | None = None
+    tool_calls: list[WireCall] | None = None
     function_call: Any = None
     tool_call_id: str | None = None
     name: str | None = None
@@ -58,11 +85,32 @@ class WireFunction(Wire):
     parameters: dict[str, Any] | None = None
 
 
-class WireTool(Wire):
-    """A tool on offer."""
+class WireFunctionTool(Wire):
+    """A function on offer, wrapped."""
 
     type: Literal["function"]
     function: WireFunction
+
+
+class WireCustom(Wire):
+    """A free-form tool on offer; its format is told apart after parsing."""
+
+    name: Annotated[str, Field(min_length=1, max_length=256)]
+    description: str | None = None
+    format: Any = None
+
+
+class WireCustomTool(Wire):
+    """A free-form tool on offer, wrapped."""
+
+    type: Literal["custom"]
+    custom: WireCustom
+
+
+WireTool = Annotated[
+    Annotated[WireFunctionTool, Tag("WireFunctionTool")] | Annotated[WireCustomTool, Tag("WireCustomTool")],
+    _form(WireFunctionTool, WireCustomTool),
+]
 
 
 class WireStreamOptions(Wire):

@@ -3,8 +3,9 @@
 A field that is unknown is accepted and stays on record. One that changes what the answer means and that we cannot
 honour is refused by name. Nothing is kept for a caller to refer to, so every request must bring its whole input.
 
-Tools that are not functions (built-in, namespaced, free-form) are left out of the prompt and stay on record: harnesses
-list them beside their functions whatever the model, and only a forced `tool_choice` would need one.
+Tools that only the provider can run are left out of the prompt and stay on record: harnesses list them beside their own
+whatever the model, and only a forced `tool_choice` would need one. Tools also come between the turns, in an item of
+their own; there a later declaration of a name stands for the earlier one.
 """
 
 from __future__ import annotations
@@ -13,13 +14,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from practicum.dialects import demands, openai_chat
+from practicum.dialects import demands, openai_chat, openai_tools
 from practicum.dialects import wire as shared
 from practicum.dialects.dialect import AnswerFacts
 from practicum.dialects.openai_responses_answer import ID_PREFIX, AnswerBuilder
-from practicum.dialects.openai_responses_wire import WireItem, WirePart, WireRequest, WireTool
+from practicum.dialects.openai_responses_wire import (
+    WireCustom,
+    WireFunction,
+    WireItem,
+    WireNamespace,
+    WirePart,
+    WireRequest,
+    WireTool,
+)
 from practicum.dialects.reasoning import switches, tagged, unseal
-from practicum.dialects.request import ChatRequest
+from practicum.dialects.request import ChatRequest, Declared
 from practicum.dialects.strict_json import parse_object
 from practicum.dialects.wire import absent, off, zero
 from practicum.errors import PracticumError, RequestError
@@ -33,6 +42,7 @@ _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "
 # Codex puts tools and settings between the turns.
 _NO_TURNS = ("additional_tools", "configuration_update")
 _TEXT_PARTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
+Offered = tuple[ToolSpec, Declared]
 _STATELESS = "nothing is kept between requests; send the whole input."
 
 _REFUSED: shared.Refusals = {
@@ -63,16 +73,18 @@ def from_body(body: dict[str, Any]) -> ChatRequest:
     shared.refuse(body, _REFUSED)
     items = wire.input if isinstance(wire.input, list) else [WireItem(role="user", content=wire.input)]
     system = (Message(role="system", content=wire.instructions),) if wire.instructions else ()
-    more_tools = [tool for item in items if item.type == "additional_tools" for tool in item.tools or []]
     messages = shared.joined(_messages(items))
     if not messages:
         raise RequestError("The input holds no message.", param="input")
-    tools = _tools([*(wire.tools or []), *more_tools])
-    choice = demands.openai_choice(wire.tool_choice)
+    offered = _tools(wire.tools or [], items)
+    tools = tuple(tool for tool, _ in offered.values())
+    declared = {name: how for name, (_, how) in offered.items()}
+    choice = openai_tools.choice(wire.tool_choice, declared)
     return ChatRequest(
         model=wire.model,
         messages=(*system, *messages),
         tools=tools,
+        declared=declared,
         params=SamplingParams(
             temperature=1.0 if wire.temperature is None else float(wire.temperature),
             top_p=1.0 if wire.top_p is None else float(wire.top_p),
@@ -120,14 +132,12 @@ def _message(item: WireItem, where: str) -> Message:
         if item.role not in _ROLES:
             raise RequestError(f"A message has one of the roles {', '.join(_ROLES)}.", param=f"{where}.role")
         return Message(role=_ROLES[item.role], content=_text(item.content, f"{where}.content"))
-    if item.type == "function_call":
+    if item.type in ("function_call", "custom_tool_call"):
         if not item.name:
             raise RequestError("The name of this call is missing.", param=f"{where}.name")
-        call = ToolCall(id=item.call_id, name=item.name, arguments=item.arguments)
-        return Message(role="assistant", tool_calls=(call,))
-    if item.type == "custom_tool_call":
-        arguments = shared.arguments_text({"input": item.input})
-        return Message(role="assistant", tool_calls=(ToolCall(id=item.call_id, name=item.name, arguments=arguments),))
+        name = openai_tools.offered_name(item.name, item.namespace)
+        arguments = item.arguments if item.type == "function_call" else openai_tools.arguments_of(item.input)
+        return Message(role="assistant", tool_calls=(ToolCall(id=item.call_id, name=name, arguments=arguments),))
     if item.type in ("function_call_output", "custom_tool_call_output"):
         return Message(role="tool", content=_text(item.output, f"{where}.output"), tool_call_id=item.call_id)
     raise shared.unreadable(str(item.type), where, "input item")
@@ -149,14 +159,34 @@ def _parts(content: Sequence[WirePart], where: str) -> Iterator[str]:
         yield text
 
 
-def _tools(wire: Sequence[WireTool]) -> tuple[ToolSpec, ...]:
-    specs = []
-    for index, tool in enumerate(wire):
-        if tool.type == "function":
-            if "name" not in tool.model_fields_set:
-                raise RequestError(f"`tools.{index}.name`: Field required.", param=f"tools.{index}.name")
-            specs.append(shared.tool_spec(tool.name, tool.description, tool.parameters))
-    return shared.unique(specs, "tools.{}.name")
+def _tools(wire: Sequence[WireTool], items: Sequence[WireItem]) -> dict[str, Offered]:
+    """By the name under which the model knows it, each tool and how the caller declared it."""
+    between = [
+        (f"input.{n}.tools", item.tools or []) for n, item in enumerate(items) if item.type == "additional_tools"
+    ]
+    found: dict[str, Offered] = {}
+    for where, tools in [("tools", wire), *between]:
+        new: dict[str, Offered] = {}
+        for at, (tool, how) in _offered(tools, where):
+            if tool.name in new:
+                raise RequestError("Two tools have the same name.", param=f"{at}.name")
+            new[tool.name] = tool, how
+        found |= new
+    return found
+
+
+def _offered(tools: Sequence[WireTool], where: str) -> Iterator[tuple[str, Offered]]:
+    for index, tool in enumerate(tools):
+        at = f"{where}.{index}"
+        if isinstance(tool, WireFunction):
+            yield at, (shared.tool_spec(tool.name, tool.description, tool.parameters), Declared(name=tool.name))
+        elif isinstance(tool, WireCustom):
+            spec = openai_tools.free_form(tool.name, tool.description, tool.format, at)
+            yield at, (spec, Declared(name=tool.name, free_form=True))
+        elif isinstance(tool, WireNamespace):
+            for inner, (spec, how) in _offered(tool.tools, f"{at}.tools"):
+                spec = openai_tools.in_namespace(spec, tool.name, tool.description)
+                yield inner, (spec, replace(how, namespace=tool.name))
 
 
 def answer(facts: AnswerFacts) -> AnswerBuilder:

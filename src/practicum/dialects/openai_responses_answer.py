@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from practicum.dialects.dialect import AnswerFacts, Ending
+from practicum.dialects.openai_tools import text_of
 from practicum.dialects.reasoning import seal
+from practicum.dialects.request import Declared
 from practicum.dialects.wire import dump, sse
 from practicum.errors import PracticumError
 from practicum.types.messages import Message, ToolCall
@@ -101,11 +103,14 @@ class AnswerBuilder:
         """A completed call."""
         out = self._close()
         item = self._call_item(call)
+        field, kind, named = "arguments", "function_call_arguments", {"name": item["name"]}
+        if item["type"] == "custom_tool_call":
+            field, kind, named = "input", "custom_tool_call_input", {}
         where = {"output_index": len(self._items), "item_id": item["id"]}
-        begun = {**item, "status": "in_progress", "arguments": ""}
+        begun = {**item, "status": "in_progress", field: ""}
         out += self._event("response.output_item.added", output_index=len(self._items), item=begun)
-        out += self._event("response.function_call_arguments.delta", **where, delta=call.arguments)
-        out += self._event("response.function_call_arguments.done", **where, name=call.name, arguments=call.arguments)
+        out += self._event(f"response.{kind}.delta", **where, delta=item[field])
+        out += self._event(f"response.{kind}.done", **where, **named, **{field: item[field]})
         return out + self._item_done(item)
 
     def finish(self, message: Message, end: Ending, tokens: Sequence[TokenText]) -> bytes:
@@ -173,13 +178,15 @@ class AnswerBuilder:
         return item
 
     def _call_item(self, call: ToolCall) -> dict[str, Any]:
+        how = self._facts.request.declared.get(call.name) or Declared(name=call.name)
         return {
-            "id": self._item_id("fc"),
-            "type": "function_call",
+            "id": self._item_id("ctc" if how.free_form else "fc"),
+            "type": "custom_tool_call" if how.free_form else "function_call",
             "status": "completed",
             "call_id": call.id,
-            "name": call.name,
-            "arguments": call.arguments,
+            "name": how.name,
+            **({"namespace": how.namespace} if how.namespace else {}),
+            **({"input": text_of(call.arguments)} if how.free_form else {"arguments": call.arguments}),
         }
 
     def _ended(self, end: Ending) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
 from practicum.dialects.wire import Whole, Wire
 
@@ -20,13 +20,64 @@ class WirePart(Wire):
     refusal: str | None = None
 
 
-class WireTool(Wire):
-    """A tool on offer; only functions have all of it."""
+Name = Annotated[str, Field(min_length=1, max_length=256)]
 
-    type: str
-    name: Annotated[str, Field(min_length=1, max_length=256)] = "unnamed"
+
+class WireFunction(Wire):
+    """A function on offer."""
+
+    name: Name
     description: str | None = None
     parameters: dict[str, Any] | None = None
+
+
+class WireCustom(Wire):
+    """A free-form tool on offer; its format is told apart after parsing."""
+
+    name: Name
+    description: str | None = None
+    format: Any = None
+
+
+class WireHosted(Wire):
+    """A tool that only the provider can run, or that is not known."""
+
+    type: str
+
+
+def _form(*kinds: type[Wire]) -> Discriminator:
+    """Tells tools apart by `type`."""
+    forms = {kind.__name__.removeprefix("Wire").lower(): kind.__name__ for kind in kinds}
+
+    def form(value: Any) -> str:
+        kind = value.get("type") if isinstance(value, dict) else None
+        return forms.get(kind, "WireHosted") if isinstance(kind, str) else "WireHosted"
+
+    return Discriminator(form)
+
+
+class WireNamespace(Wire):
+    """Functions and free-form tools under one name."""
+
+    name: Name
+    description: str | None = None
+    tools: list[
+        Annotated[
+            Annotated[WireFunction, Tag("WireFunction")]
+            | Annotated[WireCustom, Tag("WireCustom")]
+            | Annotated[WireHosted, Tag("WireHosted")],
+            _form(WireFunction, WireCustom),
+        ]
+    ]
+
+
+WireTool = Annotated[
+    Annotated[WireFunction, Tag("WireFunction")]
+    | Annotated[WireCustom, Tag("WireCustom")]
+    | Annotated[WireNamespace, Tag("WireNamespace")]
+    | Annotated[WireHosted, Tag("WireHosted")],
+    _form(WireFunction, WireCustom, WireNamespace),
+]
 
 
 class WireItem(Wire):
@@ -38,6 +89,7 @@ class WireItem(Wire):
     summary: list[WirePart] | None = None
     call_id: str = ""
     name: str = ""
+    namespace: str | None = None
     arguments: str = "{}"
     input: str = ""
     output: str | list[WirePart] | None = None

@@ -15,6 +15,15 @@ from practicum.types.tokens import SamplingParams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """How a caller declared a tool; `free_form` takes text where functions take arguments."""
+
+    name: str
+    namespace: str | None = None
+    free_form: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChatRequest:
     """One request for one answer.
 
@@ -25,13 +34,15 @@ class ChatRequest:
     `allowed_tools` names those that may be called (None: all). `must_call` is the field that demands a call, if one
     does. `parallel_tools` False means at most one call. A stream is events, or with `stream_array` one JSON array that
     grows. `options` are variables for the chat template; those that it does not know mean nothing. `reasoning_shown`
-    says how the caller gets the answer's reasoning. `body` is the request as it came, losslessly.
+    says how the caller gets the answer's reasoning. `declared` says, by a tool's name in `tools`, how the caller
+    declared it; one that is missing is a function of that name. `body` is the request as it came, losslessly.
     """
 
     model: str
     messages: tuple[Message, ...] = ()
     prompt: str | tuple[int, ...] | None = None
     tools: tuple[ToolSpec, ...] = ()
+    declared: Mapping[str, Declared] = field(default_factory=dict)
     params: SamplingParams
     max_tokens: int | None = None
     stream: bool = False

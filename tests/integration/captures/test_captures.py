@@ -15,16 +15,7 @@ from practicum.episodes.side_calls import REASONS, RULES
 from practicum.types.calls import TRAINABLE_KINDS, ModelCall
 
 RUNS = recordings()
-NOT_OFFERED = "its namespaced or free-form tools are not offered to the model, so the recorded call cannot be served"
-LIMITS = {("codex", "builtin426"), ("codex", "subagent")}
-ALL = [
-    pytest.param(
-        recording, run, id=f"{recording}-{run}",
-        marks=[pytest.mark.xfail(reason=NOT_OFFERED, strict=True)] if (recording, run) in LIMITS else [],
-    )
-    for recording, runs in RUNS.items()
-    for run in runs
-]  # fmt: skip
+ALL = [pytest.param(recording, run, id=f"{recording}-{run}") for recording, runs in RUNS.items() for run in runs]
 
 
 def settled_by_session(calls: list[ModelCall]) -> dict[str, list[ModelCall]]:
