@@ -21,7 +21,7 @@ _START, _CHANNEL, _MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
 PLAIN_ANSWER = f"{_CHANNEL}final{_MESSAGE}"
 _ENDS = ("<|end|>", "<|call|>", "<|return|>")
 _TAG = re.compile("|".join(map(re.escape, (*_ENDS, _START))))
-_RECIPIENT = re.compile(r"\bto=(?:functions\.)?([^\s<]+)")
+_RECIPIENT = re.compile(r"\bto=((?:functions\.)?([^\s<]+))")
 _NAME = re.compile(r"<\|channel\|>\s*([a-z]+)")
 # A header is a few words; text that goes on beyond this has none.
 _LONGEST_HEADER = 400
@@ -113,7 +113,9 @@ class HarmonyParser:
 
     def _close_call(self, out: list[Piece], body: str, tag: str) -> None:
         recipient = _RECIPIENT.search(self._header)
-        name = recipient[1] if recipient else ""
+        # The prefix is the form's, or else the beginning of a tool's own name that the model did not say twice.
+        said = recipient.groups() if recipient else ()
+        name = next((name for name in reversed(said) if name in self._names), "")
         if name in self._names and is_json(body or "{}", dict):
             out.append(ToolCall(id=self._call_id(self._calls), name=name, arguments=body.strip() or "{}"))
             self._calls += 1

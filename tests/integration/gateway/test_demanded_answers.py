@@ -8,6 +8,7 @@ anything streams (W10); the record holds the tokens, the policy's own logprobs a
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -194,6 +195,34 @@ def test_openai_responses_are_made_to_call(served: Any) -> None:
         done = served.openai().responses.create(tool_choice=choice, parallel_tool_calls=False, **ask)
         (call,) = done.output
         assert call.name == "read" and is_of_the_schema(json.loads(call.arguments))
+
+
+def test_a_free_form_call_is_made_and_follows_a_regular_expression(served: Any) -> None:
+    """A Lark grammar is told to the model only: the call is made, and its text is whatever it is."""
+    regex = {"type": "grammar", "syntax": "regex", "definition": '[ab"\n]{3}|é'}
+    lark = {"type": "grammar", "syntax": "lark", "definition": "start: /[0-9]{3}/"}
+    short: dict[str, Any] = {"model": "practicum", "input": HI, "max_output_tokens": 400}
+    tools = [{"type": "namespace", "name": "n", "tools": [
+        {"type": "custom", "name": "free", "format": regex}, {"type": "custom", "name": "told", "format": lark},
+    ]}]  # fmt: skip
+    client = served.openai()
+    for _ in range(3):
+        (call,) = client.responses.create(tools=tools, tool_choice={"type": "custom", "name": "free"}, **short).output
+        assert (call.type, call.namespace, call.name) == ("custom_tool_call", "n", "free")
+        assert re.fullmatch(regex["definition"], call.input)
+        is_recorded(served)
+    wrapped = {"type": "grammar", "grammar": {"syntax": "regex", "definition": "[0-9]{2}"}}
+    done = client.chat.completions.create(
+        model="practicum", messages=HI, max_tokens=LONG,
+        tools=[{"type": "custom", "custom": {"name": "free", "format": wrapped}}, *CHAT_TOOLS],
+        tool_choice={"type": "custom", "custom": {"name": "free"}},
+    )  # fmt: skip
+    (call,) = done.choices[0].message.tool_calls
+    assert re.fullmatch("[0-9]{2}", call.custom.input)
+    ahead = {"type": "custom", "name": "free", "format": {**regex, "definition": "(?=a)a"}}
+    with pytest.raises(openai.BadRequestError, match=r"cannot be enforced.*look-around"):
+        client.responses.create(tools=[ahead], tool_choice="required", **short)
+    assert client.responses.create(tools=[ahead], **short).output
 
 
 def test_anthropic_is_made_to_call(served: Any) -> None:

@@ -7,10 +7,13 @@ from typing import Any
 
 import openai
 import pytest
-from tests.integration.gateway.answers import ANSWERS, CALLS, SCHEMA, THOUGHT, cases, sampled, sampler
+from openai.types.chat import ChatCompletionMessageCustomToolCall
+from openai.types.responses import ResponseCustomToolCall
+from tests.integration.gateway.answers import ANSWERS, CALLS, SCHEMA, THOUGHT, cases, sampled, sampler, step
 from tests.integration.gateway.thinking import ThinkingRenderer
 
 from practicum.engines.scripted import ScriptedSampler, Step, play
+from practicum.episodes.rows import training_rows
 
 START = Any
 HI = [{"role": "user", "content": "Hi"}]
@@ -103,6 +106,87 @@ def test_the_events_of_a_thought_on_responses(start: START, summary: str | None,
     item = next(event.item for event in events if event.type == "response.output_item.done")
     assert item == events[-1].response.output[0] and item.encrypted_content and THOUGHT not in item.encrypted_content
     assert "".join(event.delta for event in events if event.type == f"response.{text}.delta") == THOUGHT
+
+
+TEXT = 'print("ä")\n'
+REGEX = {"syntax": "regex", "definition": "(.|\\n)*"}
+AGENTS = {"type": "namespace", "name": "agents", "description": "Helpers.", "tools": [
+    {"type": "function", "name": "spawn", "parameters": SCHEMA},
+    {"type": "custom", "name": "exec", "description": "Run it.", "format": {"type": "grammar", **REGEX}},
+]}  # fmt: skip
+CODE = {"type": "custom", "custom": {"name": "exec", "format": {"type": "grammar", "grammar": REGEX}}}
+
+
+def is_one_episode(up: Any) -> None:
+    first, second = up.calls()
+    assert second.parent_call_id == first.call_id and second.fork_reason is None
+    served = first.prompt_ids + first.completion_ids
+    assert second.prompt_ids[: len(served)] == served
+    assert len(training_rows([first, second]).rows) == 1
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_w2_w7_namespaced_and_free_form_calls_on_responses_are_answered_in_one_episode(
+    start: START, stream: bool
+) -> None:
+    called = step("I look.", ("agents.exec", {"input": TEXT}), ("agents.spawn", {"command": "ls"}))
+    client = (up := start(ScriptedSampler(play([called, step("Done.")])))).openai()
+    asked: dict[str, Any] = {"model": "practicum", "tools": [{"type": "web_search"}, AGENTS]}
+    if stream:
+        with client.responses.stream(input=HI, **asked) as events:
+            seen = list(events)
+        output = seen[-1].response.output
+        kinds = [event.type.removeprefix("response.") for event in seen if "call" in event.type]
+        assert kinds == [f"custom_tool_call_input.{part}" for part in ("delta", "done")] + [
+            f"function_call_arguments.{part}" for part in ("delta", "done")
+        ]
+        given = [event for event in seen if "custom_tool_call_input" in event.type]
+        assert (given[0].delta, given[1].input) == (TEXT, TEXT)
+        assert [event.item_id for event in given] == [output[1].id] * 2
+    else:
+        output = client.responses.create(input=HI, **asked).output
+    said, free, plain = output
+    assert (said.type, free.type, plain.type) == ("message", "custom_tool_call", "function_call")
+    assert isinstance(free, ResponseCustomToolCall) and (free.name, free.namespace) == ("exec", "agents")
+    assert free.input == TEXT and free.id.startswith("ctc_")
+    assert (plain.name, plain.namespace, plain.arguments) == ("spawn", "agents", '{"command": "ls"}')
+    results = [
+        {"type": "custom_tool_call_output", "call_id": free.call_id, "output": [{"type": "input_text", "text": "ä"}]},
+        {"type": "function_call_output", "call_id": plain.call_id, "output": "ok"},
+    ]
+    items = [*HI, *(item.model_dump(exclude_none=True) for item in output), *results]
+    assert client.responses.create(input=items, **asked).output_text == "Done."
+    is_one_episode(up)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_w2_free_form_calls_on_chat_completions_are_answered_in_one_episode(start: START, stream: bool) -> None:
+    """The SDK's own accumulator of streams knows functions only, so the chunks are read as they come."""
+    client = (up := start(ScriptedSampler(play([step("", ("exec", {"input": TEXT})), step("Done.")])))).openai()
+    asked: dict[str, Any] = {"model": "practicum", "tools": [CODE]}
+    if stream:
+        chunks = list(client.chat.completions.create(messages=HI, stream=True, **asked))
+        (call,) = (call for chunk in chunks for call in chunk.choices[0].delta.tool_calls or ())
+        assert chunks[-1].choices[0].finish_reason == "tool_calls" and call.index == 0
+        made = call.model_dump(exclude_none=True, exclude={"index"})
+    else:
+        (call,) = client.chat.completions.create(messages=HI, **asked).choices[0].message.tool_calls
+        assert isinstance(call, ChatCompletionMessageCustomToolCall)
+        made = call.model_dump()
+    assert made == {"id": call.id, "type": "custom", "custom": {"name": "exec", "input": TEXT}}
+    turn = [{"role": "assistant", "tool_calls": [made]}, {"role": "tool", "tool_call_id": call.id, "content": "ä"}]
+    assert client.chat.completions.create(messages=[*HI, *turn], **asked).choices[0].message.content == "Done."
+    is_one_episode(up)
+
+
+def test_w2_a_free_form_call_without_its_text_leaves_as_it_was_written_and_forks(start: START) -> None:
+    client = (up := start(ScriptedSampler(play([step("", ("exec", {"code": "ls"})), step("Done.")])))).openai()
+    asked: dict[str, Any] = {"model": "practicum", "tools": [{"type": "custom", "name": "exec"}]}
+    (call,) = client.responses.create(input=HI, **asked).output
+    assert call.input == '{"code": "ls"}'
+    result = {"type": "custom_tool_call_output", "call_id": call.call_id, "output": "no"}
+    client.responses.create(input=[*HI, call.model_dump(exclude_none=True), result], **asked)
+    assert up.calls()[1].fork_reason == "assistant_rewritten"
 
 
 Post = Any

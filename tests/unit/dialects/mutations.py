@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 SCHEMA = {"type": "object", "properties": {"command": {"type": "string"}}}
@@ -80,6 +81,39 @@ BODIES: dict[str, dict[str, Any]] = {
         },
     },
 }
+# Tools of OpenAI's that are no functions, and calls of them.
+_LARK = {"syntax": "lark", "definition": "start: /x/"}
+FREE_FORM: dict[str, dict[str, Any]] = {
+    "openai_chat": {
+        "messages": [
+            {"role": "user", "content": "Hi"},
+            {"role": "assistant", "tool_calls": [{"id": "d", "type": "custom", "custom": {"name": "a", "input": "x"}}]},
+        ],
+        "tools": [{"type": "custom", "custom": {"name": "a", "format": {"type": "grammar", "grammar": _LARK}}}],
+        "tool_choice": {"type": "custom", "custom": {"name": "a"}},
+    },
+    "openai_responses": {
+        "input": [
+            {"role": "user", "content": "Hi"},
+            {"type": "custom_tool_call", "call_id": "d", "name": "exec", "namespace": "n", "input": "x"},
+            {"type": "custom_tool_call_output", "call_id": "d", "output": "x"},
+            {"type": "additional_tools", "tools": [{"type": "custom", "name": "b", "format": {"type": "text"}}]},
+        ],
+        "tools": [
+            {"type": "web_search"},
+            {
+                "type": "namespace",
+                "name": "n",
+                "tools": [{"type": "custom", "name": "exec", "format": {"type": "grammar", **_LARK}}],
+            },
+        ],
+        "tool_choice": {
+            "type": "allowed_tools",
+            "mode": "auto",
+            "tools": [{"type": "custom", "name": "exec", "namespace": "n"}, {"type": "namespace", "name": "n"}],
+        },
+    },
+}
 _ODD: tuple[Any, ...] = (
     None, True, 0, -1, 1.5, 10**40, "", "x", "\ud800\x00", [], [None], [[]], {}, {"type": "image"}, {"type": 5}, [{}],
     {"text": None}, [{"type": "text"}], [{"type": "tool_result", "content": [{"type": "image"}]}], "assistant",
@@ -100,11 +134,13 @@ _FOREIGN = (
 )
 
 
-def broken(dialect: str, count: int, seed: str = "") -> Iterator[dict[str, Any]]:
-    """Bodies with one to three values replaced or left out."""
+def broken(
+    dialect: str, count: int, seed: str = "", fields: Mapping[str, Any] = MappingProxyType({})
+) -> Iterator[dict[str, Any]]:
+    """Bodies, with these fields, of which one to three values are replaced or left out."""
     chance = random.Random(dialect + seed)
     for _ in range(count):
-        body = copy.deepcopy(BODIES[dialect])
+        body = copy.deepcopy({**BODIES[dialect], **fields})
         for _ in range(chance.randint(1, 3)):
             where, key = chance.choice(list(_places(body)))
             if chance.random() < 0.2:

@@ -37,11 +37,10 @@ def test_what_is_read() -> None:
     assert request.stream and not request.parse_tools and not request.parallel_tools
 
 
-def test_other_tools_than_functions_are_left_out_and_stay_on_record() -> None:
-    others = [{"type": "web_search"}, {"type": "local_shell"}, {"type": "custom", "name": "apply_patch"},
-              {"type": "namespace", "name": "n", "tools": [FUNCTION]}]  # fmt: skip
+def test_tools_that_only_the_provider_runs_are_left_out_and_stay_on_record() -> None:
+    others = [{"type": "web_search"}, {"type": "local_shell"}, {"type": "mcp", "tools": 5, "name": None}]
     request = read(tools=[*others, FUNCTION])
-    assert [tool.name for tool in request.tools] == ["bash"] and len(request.body["tools"]) == 5
+    assert [tool.name for tool in request.tools] == ["bash"] and len(request.body["tools"]) == 4
 
 
 def test_tools_and_settings_between_the_turns_are_no_turns() -> None:
@@ -54,7 +53,7 @@ def test_tools_and_settings_between_the_turns_are_no_turns() -> None:
     ]
     request = read(input=items)
     call = ToolCall(id="c", name="exec", arguments='{"input": "1"}')
-    assert [tool.name for tool in request.tools] == ["bash"]
+    assert [tool.name for tool in request.tools] == ["bash", "exec"]
     assert request.messages == (
         Message(role="system", content="x"),
         Message(role="assistant", tool_calls=(call,)),
@@ -80,6 +79,7 @@ def test_tools_and_settings_between_the_turns_are_no_turns() -> None:
         ({"input": [{"role": "alien", "content": "x"}]}, "input.0.role"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input.0.content.0"),
         ({"input": [{"type": "function_call", "call_id": "c"}]}, "input.0.name"),
+        ({"input": [{"type": "custom_tool_call", "call_id": "c", "input": "x"}]}, "input.0.name"),
         ({"tools": [FUNCTION, FUNCTION]}, "tools.1.name"),
         ({"tools": [{"type": "function"}]}, "tools.0.name"),
         ({"max_output_tokens": 0}, "max_output_tokens"),

@@ -2,7 +2,8 @@
 
 What is pinned, as properties: a conversation that a caller writes in any form of a dialect is read as it was meant, and
 hashes as the same one does in every other dialect (E3, W9); an answer, as a body and as a stream in pieces of any size,
-is what the provider's own SDK reads, the two say the same, and sent back it is the message that was served.
+is what the provider's own SDK reads, the two say the same, and sent back it is the message that was served; so it is
+where OpenAI's free-form and namespaced tools were called.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from google import genai
 from google.genai import types
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.dialects.writers import PATH, WRITERS, answers, conversations, kept
+from tests.unit.dialects.writers import PATH, WRITERS, answers, arguments, conversations, kept, words
 
 from practicum.dialects.dialect import AnswerFacts, Ending
 from practicum.dialects.registry import DIALECTS
 from practicum.dialects.request import ChatRequest
 from practicum.episodes.matching import prefix_hashes, reasoning_change
-from practicum.types.messages import Message, Piece, Thought
+from practicum.types.messages import Message, Piece, Thought, ToolCall
 
 fixed = settings(max_examples=120, derandomize=True, deadline=None)
 END = Ending(reason="stop", completion_tokens=9, reasoning_tokens=4)
@@ -80,6 +81,13 @@ def chat_stream() -> dict[str, Any]:
         call["function"].pop("parsed_arguments", None)
         call.pop("index", None)
     return message
+
+
+def chat_chunks() -> dict[str, Any]:
+    """What a caller makes of a stream that calls free-form tools: the SDK's own accumulator reads functions only."""
+    deltas = [c.choices[0].delta for c in WIRE.openai.chat.completions.create(model="m", messages=HI, stream=True)]
+    made = [call.model_dump(exclude_none=True, exclude={"index"}) for d in deltas for call in d.tool_calls or ()]
+    return {"role": "assistant", "content": "".join(d.content or "" for d in deltas), "tool_calls": made}
 
 
 def responses_body() -> list[dict[str, Any]]:
@@ -175,16 +183,22 @@ def streamed(answer: Any, message: Message, parts: Sequence[Piece]) -> bytes:
     return raw + answer.finish(message, END, ())  # type: ignore[no-any-return]
 
 
-def replayed(dialect: str, message: Message, parts: Sequence[Piece] | None, asked: dict[str, Any]) -> Message:
+def replayed(
+    dialect: str,
+    message: Message,
+    parts: Sequence[Piece] | None,
+    asked: dict[str, Any],
+    read_stream: Callable[[], Any] | None = None,
+) -> Message:
     """The message as it comes back from a caller who read it with the SDK: from a body, or from a stream in parts."""
-    _, read_body, read_stream, history = SDKS[dialect]
+    _, read_body, read_events, history = SDKS[dialect]
     path = {**PATH, "alt": "sse", "method": "generateContent" if parts is None else "streamGenerateContent"}
     request = DIALECTS[dialect].parse(json.dumps({"model": "practicum", **asked}).encode(), path)
     facts = AnswerFacts(call_id="call_1", model="practicum@0", created=1.0, prompt_tokens=3, request=request)
     answer = DIALECTS[dialect].answer(facts)
     WIRE.raw = answer.body(message, END, ()) if parts is None else streamed(answer, message, parts)
     WIRE.kind = "application/json" if parts is None else answer.stream_type
-    shown = read_body() if parts is None else read_stream()
+    shown = read_body() if parts is None else (read_stream or read_events)()
     _, found, _ = read(dialect, {"model": "practicum", **history(shown)}).messages
     return found
 
@@ -201,4 +215,37 @@ def test_w9_an_answer_is_what_the_sdk_reads_and_what_it_sends_back(
     asked = {**SDKS[dialect][0], **(SEALED[dialect] if sealed else {})}
     body = replayed(dialect, message, None, asked)
     stream = replayed(dialect, message, pieces(message, size, woven), asked)
+    assert kept([body]) == kept([stream]) == kept([message])
+
+
+NAMESPACED = [
+    {"type": "function", "name": "bash"},
+    {"type": "custom", "name": "free"},
+    {
+        "type": "namespace",
+        "name": "n",
+        "tools": [{"type": "function", "name": "f"}, {"type": "custom", "name": "free"}],
+    },
+]
+FREE = [{"type": "function", "function": {"name": "bash"}}, {"type": "custom", "custom": {"name": "free"}}]
+texts = words.map(lambda text: json.dumps({"input": text}))
+
+
+@pytest.mark.parametrize(("dialect", "tools", "plain", "free"), [
+    ("openai_chat", FREE, ["bash"], ["free"]),
+    ("openai_responses", NAMESPACED, ["bash", "n.f"], ["free", "n.free"]),
+])  # fmt: skip
+@given(data=st.data(), content=words, size=st.integers(1, 5))
+@fixed
+def test_w9_calls_of_free_form_and_namespaced_tools_come_back_as_they_were_served(
+    dialect: str, tools: list[Any], plain: list[str], free: list[str], data: st.DataObject, content: str, size: int
+) -> None:
+    call = st.tuples(st.sampled_from(plain), arguments) | st.tuples(st.sampled_from(free), texts)
+    made = data.draw(st.lists(call, min_size=1, max_size=3))
+    calls = tuple(ToolCall(id=f"c{n}", name=name, arguments=text) for n, (name, text) in enumerate(made))
+    message = Message(role="assistant", content=content, tool_calls=calls)
+    asked = {**SDKS[dialect][0], "tools": tools}
+    body = replayed(dialect, message, None, asked)
+    chunks = {"openai_chat": chat_chunks}.get(dialect)
+    stream = replayed(dialect, message, pieces(message, size, woven=False), asked, chunks)
     assert kept([body]) == kept([stream]) == kept([message])

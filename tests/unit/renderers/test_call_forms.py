@@ -242,6 +242,16 @@ def test_w5_broken_harmony_is_text_unchanged(text: str, size: int) -> None:
     assert pieces(parser("harmony"), text, size) == [text]
 
 
+@pytest.mark.parametrize("names", [["functions.exec"], ["functions.exec", "exec"], ["exec"]])
+def test_harmony_calls_of_a_tool_whose_name_begins_as_the_form_does(names: list[str]) -> None:
+    for written in ("functions.functions.exec", "functions.exec"):
+        text = f"<|channel|>commentary to={written}<|message|>" + "{}<|call|>"
+        meant = written.removeprefix("functions.")
+        expected = meant if meant in names else "functions.exec"
+        found = pieces(parser("harmony", {name: {} for name in names}), text, 3)
+        assert found == ([call(expected, "{}")] if expected in names else [text])
+
+
 def test_harmony_text_and_reasoning_leave_as_they_come() -> None:
     one = parser("harmony")
     assert one.feed("<|channel|>analysis<|message|>Let") == [Thought(text="Let")]
