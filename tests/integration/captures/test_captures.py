@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -76,3 +77,21 @@ def assert_reasons_and_tokens(calls: list[ModelCall], rows: list[Any]) -> None:
             assert call.kind_reason in REASONS
     wanted = sum(len(call.completion_ids) for call in calls if call.untrainable_reason is None)
     assert sum(row.trained_tokens for made in rows for row in made.rows) == wanted
+
+
+@pytest.mark.parametrize(("run", "number"), [("builtin426", 2), ("subagent", 1)])
+async def test_w2_namespaced_and_free_form_calls_leave_as_codex_was_sent_them(
+    run: str, number: int, tmp_path: Path
+) -> None:
+    """The item that the next request repeats is the one that was served; only ids and Codex's own notes differ."""
+    expected = EXPECTED["codex"][run]
+    played = await replay(RUNS["codex"][run], expected, tmp_path)
+    events = [json.loads(line[6:]) for line in played.bodies[number].splitlines() if line.startswith("data: ")]
+    served = next(e["item"] for e in events if e["type"] == "response.output_item.done" and "call_id" in e["item"])
+    following = json.loads(next(one.body for one in RUNS["codex"][run] if one.number == number + 1))
+    recorded = next(item for item in following["input"] if item.get("type") == served["type"])
+    varying = {"id", "call_id", "internal_chat_message_metadata_passthrough"}
+    assert {k: v for k, v in served.items() if k not in varying} == {
+        k: v for k, v in recorded.items() if k not in varying
+    }
+    assert served["namespace"] and (served["type"] == "custom_tool_call") == ("input" in served)
