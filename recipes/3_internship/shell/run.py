@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import shutil
 import subprocess
 import sys
-import time
 from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ CONFIG = HERE / "internship.toml"
 PRACTICUM = [sys.executable, "-m", "practicum"]
 HARNESS = "mini-swe-agent"
 _REFUSED = 3
+_STEP = ("reward", "heldout_reward", "with_signal", "trained_tokens", "sample_s", "train_s")
 console = Console()
 
 
@@ -34,20 +35,17 @@ def main() -> None:
     parser.add_argument("--home", type=Path, default=Path(".practicum/internship"), help="Begun anew in every run.")
     parser.add_argument("--results", type=Path, default=Path("results"), help="Folder for the figures.")
     parser.add_argument("--set", dest="sets", action="append", default=[], help="section.key=value, as elsewhere.")
+    parser.add_argument("--show", action="store_true", help="Run nothing: the figures of the run that is in the home.")
     chosen = parser.parse_args()
-    if shutil.which("mini") is None:
-        raise SystemExit(f"{HARNESS} is not installed here. `make internship` installs it and puts it on the PATH.")
-    shutil.rmtree(chosen.home, ignore_errors=True)
     options = ["--home", str(chosen.home), "--config", str(CONFIG)]
-    options += [part for value in chosen.sets for part in ("--set", value)]
-    began = time.monotonic()
-    told = _output(["intern", "--json", *options])
-    wall_s = time.monotonic() - began
-    ended = json.loads(told)
-    log = chosen.home / "runs" / ended["run_id"] / "training" / "steps.jsonl"
-    steps = [json.loads(line) for line in log.read_text("utf-8").splitlines()]
-    calls = json.loads(_output(["report", "--harness", "--json", *options[:4]]))
-    figures = _figures(ended, steps, calls) | {"wall_s": round(wall_s, 1)}
+    if not chosen.show:
+        if shutil.which("mini") is None:
+            raise SystemExit(f"{HARNESS} is not installed here; `make internship` installs it and puts it on the PATH.")
+        shutil.rmtree(chosen.home, ignore_errors=True)
+        _output(["intern", "--json", *options, *(part for value in chosen.sets for part in ("--set", value))])
+    report = json.loads(_output(["report", "--json", *options]))
+    calls = json.loads(_output(["report", "--harness", "--recompute", "--json", *options]))
+    figures = _figures(report, calls)
     _show(figures)
     chosen.results.mkdir(parents=True, exist_ok=True)
     (chosen.results / "internship_shell.json").write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
@@ -61,29 +59,25 @@ def _output(arguments: list[str]) -> str:
     return done.stdout
 
 
-def _figures(ended: dict[str, Any], steps: list[dict[str, Any]], calls: Any) -> dict[str, Any]:
-    decision = ended["decision"] or {}
-    gate = decision.get("figures", {})
+def _figures(report: dict[str, Any], calls: Any) -> dict[str, Any]:
     return {
-        "command": " ".join(["python", "recipes/3_internship/shell/run.py", *sys.argv[1:]]),
+        "command": "make internship",
         "setting": {
             "python": platform.python_version(),
             "torch": installed("torch"),
             "machine": platform.machine(),
+            "cores": os.cpu_count(),
+            "model": report["model"],
         },
-        "verdict": ended["verdict"],
-        "reason": ended["reason"],
-        "held_out": {name: gate.get(name) for name in ("rates", "reward_before", "reward_after", "heldout_cases")},
-        "general": {name: gate.get(name) for name in ("regression_before", "regression_after", "kl_general")},
-        "gate_s": gate.get("gate_s"),
-        "largest_mean_logprob_gap": max((step.get("logprob_gap", 0.0) for step in steps), default=None),
-        "steps": [
-            {
-                name: step.get(name)
-                for name in ("reward", "heldout_reward", "with_signal", "trained_tokens", "sample_s", "train_s")
-            }
-            for step in steps
-        ],
+        "wall_s": round(report["updated_at"] - report["created_at"], 1),
+        "verdict": report["state"],
+        "reason": report["reason"],
+        "held_out": report["rates"],
+        "measures": {name: value for name, value in report["measures"].items() if value is not None},
+        "checks": report["checks"],
+        "work": report["work"],
+        "largest_mean_logprob_gap": max((step.get("logprob_gap", 0.0) for step in report["log"]), default=None),
+        "steps": [{name: step.get(name) for name in _STEP} for step in report["log"]],
         "calls": calls,
     }
 
@@ -94,11 +88,11 @@ def _show(figures: dict[str, Any]) -> None:
         cells = (step[name] for name in ("reward", "heldout_reward", "sample_s", "train_s"))
         table.add_row(str(index), *("" if cell is None else f"{cell:.2f}" for cell in cells))
     console.print(table)
-    rates = (figures["held_out"]["rates"] or {}).get("all", {})
-    for when in ("before", "after"):
-        if found := rates.get(when):
+    for rate in figures["held_out"]:
+        for when in ("before", "after"):
+            found = rate[when]
             spread = f"95% interval {found['low']:.0%} to {found['high']:.0%}, {found['n']} rollouts"
-            console.print(f"held-out tasks solved {when}: {found['estimate']:.0%} ({spread})")
+            console.print(f"held-out tasks, {rate['name']}, {when}: {found['estimate']:.0%} ({spread})")
     console.print(f"{figures['verdict']}: {figures['reason']} ({figures['wall_s'] / 60:.1f} minutes in all)")
 
 
