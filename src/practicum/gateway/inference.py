@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from practicum.gateway.sessions import Session
-from practicum.types.calls import ModelCall
+from practicum.types.calls import Asked
 from practicum.types.messages import Message, ToolCall
 
 _MOST_IDS = 20_000
@@ -54,11 +54,10 @@ class Inference:
         self._ids: OrderedDict[tuple[str, str], str | None] = OrderedDict()
         self._tasks: OrderedDict[str, deque[_Task]] = OrderedDict()
 
-    def find(self, principal: str, messages: Sequence[Message], same_prompt: Sequence[ModelCall]) -> Session | None:
-        """The session of a request that names none. `same_prompt`: earlier calls with this prompt, newest first."""
-        if same_prompt and same_prompt[0].status not in ("complete", "open"):
-            again = same_prompt[0]
-            return _inferred(again.session_id, "undelivered_prompt", again.agent_id)
+    def find(self, principal: str, messages: Sequence[Message], same: Asked | None) -> Session | None:
+        """The session of a request that names none. `same`: who asked this prompt last."""
+        if same is not None and same.status not in ("complete", "open"):
+            return _inferred(same.session_id, "undelivered_prompt", same.agent_id)
         with self._lock:
             known = {self._ids.get((principal, key)) for key in _ids_in(messages)} - {None}
             if len(known) == 1:
@@ -68,17 +67,17 @@ class Inference:
             task = self._take_task(principal, messages, None)
         return _inferred(task.session_id, task.by, task.agent_id) if task else None
 
-    def agent(
-        self, principal: str, session: Session, messages: Sequence[Message], same_prompt: Sequence[ModelCall]
-    ) -> Session:
-        """A named session with the sub-agent that the beginning of a conversation is the task of, if it is one."""
-        same = [call for call in same_prompt if call.session_id == session.session_id]
-        if same and same[0].status not in ("complete", "open"):
-            return replace(session, agent_id=same[0].agent_id)
+    def agent(self, principal: str, session: Session, messages: Sequence[Message], same: Asked | None) -> Session:
+        """A named session with the sub-agent that the beginning of a conversation is the task of, if it is one.
+
+        `same`: who asked this prompt last in the session.
+        """
+        if same is not None and same.status not in ("complete", "open"):
+            return replace(session, agent_id=same.agent_id)
         with self._lock:
             task = self._take_task(principal, messages, session.session_id)
         if task is None:
-            return replace(session, agent_id=same[0].agent_id) if same else session
+            return session if same is None else replace(session, agent_id=same.agent_id)
         return replace(session, agent_id=task.agent_id)
 
     def saw(self, principal: str, session: Session, messages: Sequence[Message], *, side_call: bool) -> None:

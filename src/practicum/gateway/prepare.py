@@ -25,7 +25,7 @@ from practicum.gateway.model_names import ModelNames
 from practicum.gateway.sessions import Session, SessionOwners, named_session, new_session
 from practicum.gateway.swap import Policies
 from practicum.renderers import CannotExtend, Renderer
-from practicum.types.calls import CallKind, ModelCall
+from practicum.types.calls import Asked, CallKind, ModelCall
 from practicum.types.ids import new_id
 from practicum.types.messages import Message
 from practicum.types.principals import Principal
@@ -34,11 +34,11 @@ from practicum.types.principals import Principal
 class CallReads(Protocol):
     """What the gateway reads of a store."""
 
-    def find_by_history(self, principal: str, history_hash: str) -> list[ModelCall]:
-        """A principal's calls after which the conversation has this hash, newest first."""
+    def find_by_history(self, principal: str, history_hash: str, session_id: str) -> list[ModelCall]:
+        """A principal's calls after which the conversation has this hash, the session's first, then the newest."""
 
-    def find_by_prompt(self, principal: str, prompt_hash: str) -> list[ModelCall]:
-        """A principal's calls that were asked this prompt, newest first."""
+    def last_asked(self, principal: str, prompt_hash: str, session_id: str | None) -> Asked | None:
+        """Who of a principal's was asked this prompt last, in a session if it is named."""
 
     def last_call(self, session_id: str) -> ModelCall | None:
         """The newest call of a session."""
@@ -166,7 +166,7 @@ class Preparer:
         return find_parent(
             request.messages,
             request.tools,
-            lambda history: self._store.find_by_history(who, history),
+            lambda history: self._store.find_by_history(who, history, named.session_id if named else ""),
             session_id=named.session_id if named else None,
             agent_id=named.agent_id if named else None,
             hashes=hashes,
@@ -192,7 +192,7 @@ class Preparer:
         if call is not None:
             return Session(session_id=call.session_id, source="inferred", by="history", agent_id=call.agent_id)
         begins = bool(request.messages) and not any(message.role == "assistant" for message in request.messages)
-        same = self._store.find_by_prompt(who, hashes[-1]) if begins else []
+        same = self._store.last_asked(who, hashes[-1], named.session_id if named else None) if begins else None
         if named is not None:
             return self._inference.agent(who, named, request.messages, same) if begins else named
         return self._inference.find(who, request.messages, same) or new_session()

@@ -8,8 +8,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from practicum.store.codec import IDS, JSON, LOGPROBS, PLAIN, TEXT, Codec, decode_row, encode_row, encode_text
-from practicum.types.calls import CallStatus, ModelCall
+from practicum.store.codec import (
+    IDS,
+    JSON,
+    LOGPROBS,
+    PLAIN,
+    TEXT,
+    Codec,
+    decode_row,
+    decode_text,
+    encode_row,
+    encode_text,
+)
+from practicum.types.calls import Asked, CallStatus, ModelCall
 
 FIELDS: dict[str, Codec] = {
     "call_id": TEXT,
@@ -103,22 +114,31 @@ def last_turn(connection: Any, session_id: str, agent_id: str | None) -> ModelCa
     )
 
 
-def by_history(connection: Any, principal: str, history_hash: str) -> list[ModelCall]:
-    """Calls of a principal after which the conversation is `history_hash`, newest first."""
+def by_history(connection: Any, principal: str, history_hash: str, session_id: str, limit: int) -> list[ModelCall]:
+    """Calls of a principal after which the conversation is `history_hash`: the session's own, then others.
+
+    Newest first.
+    """
     return _all(
         connection,
-        f"{_SELECT} WHERE history_hash = ? AND history_hash <> '' AND principal = ? ORDER BY seq DESC",
-        (history_hash, encode_text(principal)),
+        f"{_SELECT} WHERE history_hash = ? AND history_hash <> '' AND principal = ? "
+        "ORDER BY session_id = ? DESC, seq DESC LIMIT ?",
+        (history_hash, encode_text(principal), encode_text(session_id), limit),
     )
 
 
-def by_prompt(connection: Any, principal: str, prompt_hash: str, limit: int) -> list[ModelCall]:
-    """The newest calls of a principal whose conversation was `prompt_hash` before the answer, newest first."""
-    return _all(
-        connection,
-        f"{_SELECT} WHERE prompt_hash = ? AND prompt_hash <> '' AND principal = ? ORDER BY seq DESC LIMIT ?",
-        (prompt_hash, encode_text(principal), limit),
-    )
+def last_asked(connection: Any, principal: str, prompt_hash: str, session_id: str | None) -> Asked | None:
+    """Of a principal's newest call whose conversation was `prompt_hash` before the answer, in a session if named."""
+    within, session = ("", ()) if session_id is None else (" AND session_id = ?", (encode_text(session_id),))
+    row = connection.execute(
+        "SELECT session_id, agent_id, status FROM calls "
+        f"WHERE prompt_hash = ? AND prompt_hash <> '' AND principal = ?{within} ORDER BY seq DESC LIMIT 1",
+        (prompt_hash, encode_text(principal), *session),
+    ).fetchone()
+    if row is None:
+        return None
+    session, agent, status = row
+    return Asked(session_id=decode_text(session), agent_id=None if agent is None else decode_text(agent), status=status)
 
 
 def select(

@@ -15,7 +15,7 @@ from typing import Any
 
 from practicum.store import call_rows, connections, feedback_rows, key_rows, policy_rows, rollout_rows, run_rows, schema
 from practicum.store.core import Core
-from practicum.types.calls import CallStatus, ModelCall
+from practicum.types.calls import Asked, CallStatus, ModelCall
 from practicum.types.feedback import Feedback, FeedbackEvent, TargetKind
 from practicum.types.outcomes import Outcome
 from practicum.types.policies import Decision, PolicyVersion
@@ -79,13 +79,17 @@ class Store(Core):
             )
         )
 
-    def find_by_history(self, principal: str, history_hash: str) -> list[ModelCall]:
+    def find_by_history(
+        self, principal: str, history_hash: str, session_id: str = "", limit: int = 64
+    ) -> list[ModelCall]:
         """Calls of a principal after which the conversation is `history_hash`, newest first."""
-        return self._read(lambda connection: call_rows.by_history(connection, principal, history_hash))
+        return self._read(
+            lambda connection: call_rows.by_history(connection, principal, history_hash, session_id, limit)
+        )
 
-    def find_by_prompt(self, principal: str, prompt_hash: str, limit: int = 8) -> list[ModelCall]:
-        """The newest calls of a principal that were asked `prompt_hash`, newest first."""
-        return self._read(lambda connection: call_rows.by_prompt(connection, principal, prompt_hash, limit))
+    def last_asked(self, principal: str, prompt_hash: str, session_id: str | None = None) -> Asked | None:
+        """Who of a principal's was asked `prompt_hash` last, in a session if it is named."""
+        return self._read(lambda connection: call_rows.last_asked(connection, principal, prompt_hash, session_id))
 
     def last_call(self, session_id: str) -> ModelCall | None:
         """The newest call of a session."""

@@ -19,6 +19,15 @@ _CERTAIN = -1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """Who asked something, and what became of it."""
+
+    session_id: str
+    agent_id: str | None
+    status: CallStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCall:
     """One request to the model endpoint and its answer.
 

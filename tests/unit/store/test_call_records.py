@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from practicum.store import Store, open_store
-from practicum.types.calls import ModelCall
+from practicum.types.calls import Asked, ModelCall
 
 any_text = st.text(st.characters(exclude_categories=()), max_size=20)
 logprobs = st.lists(st.none() | st.floats(), max_size=6).map(tuple)
@@ -145,6 +145,17 @@ def test_history_is_found_newest_first_for_its_own_principal_only(fresh: Store) 
     fresh.put_call(make_call("d")).result()
     assert [call.call_id for call in fresh.find_by_history("team", "h")] == ["b", "a"]
     assert fresh.find_by_history("team", "") == []
+    fresh.put_call(make_call("e", history_hash="h", session_id="other")).result()
+    assert [call.call_id for call in fresh.find_by_history("team", "h", "session", 2)] == ["b", "a"]
+
+
+def test_who_asked_a_prompt_last_is_found_in_all_sessions_or_in_one(fresh: Store) -> None:
+    fresh.put_call(make_call("a", prompt_hash="p", agent_id="helper", status="failed")).result()
+    fresh.put_call(make_call("b", prompt_hash="p", session_id="other")).result()
+    fresh.put_call(make_call("c", prompt_hash="p", principal="another")).result()
+    assert fresh.last_asked("team", "p") == Asked(session_id="other", agent_id=None, status="complete")
+    assert fresh.last_asked("team", "p", "session") == Asked(session_id="session", agent_id="helper", status="failed")
+    assert fresh.last_asked("team", "p", "none") is fresh.last_asked("team", "") is None
 
 
 def test_an_id_out_of_range_is_refused_and_nothing_is_kept(fresh: Store) -> None:
