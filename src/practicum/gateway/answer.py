@@ -58,6 +58,11 @@ class AnswerText:
         """Whether nothing that is sampled from here on could reach the caller."""
         return self._stops.hit or (self._one_call and bool(self._calls))
 
+    @property
+    def thinks(self) -> bool:
+        """Whether reasoning may still come, so that it matters which token gave which text."""
+        return self._parser.thinks
+
     def feed(self, text: str, tokens: int = 0) -> list[Piece]:
         """Pieces that have become certain with `text`, which so many tokens gave."""
         self.text += text

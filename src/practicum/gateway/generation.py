@@ -113,14 +113,17 @@ class Generation:
         await self._hand_out(self._answer.finish(), sink)
 
     def _pieces(self, chunk: TokenChunk) -> list[Piece]:
-        """What has become certain with a chunk. Its tokens are fed one by one, so that each counts for what it gave."""
+        """What has become certain with a chunk. While reasoning may come, each token counts for what it gave."""
         if self._keep_tokens:
             pairs = zip(chunk.ids, chunk.logprobs, strict=True)
             self.tokens.extend(TokenText(text=self._tokenizer.decode([token]), logprob=value) for token, value in pairs)
         pieces: list[Piece] = []
-        for token in chunk.ids:
-            text = self._decoder.feed([] if token in self._sample.stop_ids else [token])
-            pieces += self._answer.feed(text, 1)
+        done = 0
+        while done < len(chunk.ids):
+            some = chunk.ids[done : done + 1] if self._answer.thinks else chunk.ids[done:]
+            done += len(some)
+            text = self._decoder.feed([token for token in some if token not in self._sample.stop_ids])
+            pieces += self._answer.feed(text, len(some))
         return pieces
 
     async def _hand_out(self, pieces: Sequence[Piece], sink: Sink) -> None:

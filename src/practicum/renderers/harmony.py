@@ -35,6 +35,8 @@ class HarmonyParser:
         call_id: gives the id of the n-th call of the answer.
     """
 
+    thinks = True  # its channels come in any order
+
     def __init__(self, names: Collection[str], call_id: Callable[[int], str]) -> None:
         self._names = frozenset(names)
         self._call_id = call_id

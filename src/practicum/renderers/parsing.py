@@ -18,6 +18,10 @@ _SPACE = " \t\r\n"
 class AnswerParser(Protocol):
     """Splits one answer into pieces."""
 
+    @property
+    def thinks(self) -> bool:
+        """Whether reasoning may still come."""
+
     def feed(self, text: str) -> list[Piece]:
         """Pieces that have become certain with `text`."""
 
@@ -27,6 +31,8 @@ class AnswerParser(Protocol):
 
 class PlainParser:
     """All text is content: for answers that may hold neither calls nor reasoning."""
+
+    thinks = False
 
     def feed(self, text: str) -> list[Piece]:
         """The text."""
@@ -55,6 +61,11 @@ class ReasoningParser:
         self._pending = ""
         self._state = "reasoning" if opened else "before"
         self._begun = False
+
+    @property
+    def thinks(self) -> bool:
+        """Until it is closed, or the answer begins without it."""
+        return self._state in ("before", "reasoning")
 
     def feed(self, text: str) -> list[Piece]:
         """Pieces that have become certain with `text`."""

@@ -29,6 +29,8 @@ class ToolCallParser:
         form: how the model writes calls; made anew for each answer.
     """
 
+    thinks = False
+
     def __init__(self, names: Collection[str], call_id: Callable[[int], str], form: CallForm | None = None) -> None:
         self._schemas: Mapping[str, Any] = names if isinstance(names, Mapping) else {name: {} for name in names}
         self._call_id = call_id

@@ -25,6 +25,8 @@ TEMPLATE = (
 class ThinkParser:
     """Thoughts out of the text; what is not a thought goes to the parser for calls."""
 
+    thinks = True
+
     def __init__(self, inner: AnswerParser) -> None:
         self._inner = inner
         self._pending = ""
