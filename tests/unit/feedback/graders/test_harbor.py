@@ -145,7 +145,9 @@ async def test_harbor_r7_tests_that_write_no_reward_give_none(
 ) -> None:
     harbor_task(tmp_path / "hello", test_sh)
     async with left_in_bubblewrap(tmp_path, "true") as end:
-        said = await grade("harbor", end, GraderSettings(folder=tmp_path), path="hello", timeout_s=1.5)
+        said = await grade(
+            "harbor", end, GraderSettings(folder=tmp_path), path="hello", timeout_s=1.5 if "longer" in reason else 60
+        )
         assert rewards(said) == want and reason in said[0].reason
 
 

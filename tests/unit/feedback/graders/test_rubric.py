@@ -83,12 +83,14 @@ async def test_a_judge_scores_each_criterion_and_the_mean_is_the_reward(tmp_path
 async def test_r8_a_judge_that_gives_no_score_is_asked_again_then_there_is_none(
     tmp_path: Path, bad: str | None, reason: str
 ) -> None:
+    patient_s = 30.0 if bad is not None else 3.0  # what answers has time; only the judge that never does is waited out
     async with left(tmp_path) as end:
         async with judge(bad, GOOD) as (settings, asked):
-            said = await grade("rubric", end, settings, criteria=CRITERIA, timeout_s=0.4)
+            said = await grade("rubric", end, settings, criteria=CRITERIA, timeout_s=patient_s)
             assert said[0].reward == 0.75 and len(asked) == 2
         async with judge(bad) as (settings, asked):
-            (only,) = await grade("rubric", end, settings, criteria=CRITERIA, timeout_s=0.4, tries=2)
+            settled_s = 30.0 if bad is not None else 0.4
+            (only,) = await grade("rubric", end, settings, criteria=CRITERIA, timeout_s=settled_s, tries=2)
             assert only.reward is None and reason in only.reason and len(asked) == 2
         (only,) = await grade("rubric", end, settings, criteria=CRITERIA, timeout_s=0.4, tries=1)  # nobody listens
         assert only.reward is None
