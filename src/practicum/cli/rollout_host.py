@@ -99,7 +99,11 @@ def _named(path: str, key: str) -> Any:
             raise ImportError("it is not of the form module:attribute")
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
-        raise ConfigError(f"{key} = {path!r} cannot be imported: {error}.", param=key) from error
+        raise ConfigError(
+            f"{key} = {path!r} cannot be imported: {error}.",
+            hint="Install the module where Practicum runs, or name its folder in PYTHONPATH.",
+            param=key,
+        ) from error
 
 
 def _made(adapter: Any) -> Any:

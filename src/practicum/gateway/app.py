@@ -218,7 +218,11 @@ def _in_tree(error: Exception) -> Exception:
         return RequestError(f"`{where}`: {first['msg']}.", param=where)
     if isinstance(error, HTTPException):
         if error.status_code == 404:
-            return NotFound("There is nothing at this address.", code="unknown_url")
+            return NotFound(
+                "There is nothing at this address.",
+                code="unknown_url",
+                hint="OpenAI base URLs end in /v1, the others have none; rollouts need `serve --rollouts`.",
+            )
         known = RequestError(str(error.detail), code="method_not_allowed" if error.status_code == 405 else None)
         known.status = error.status_code
         return known

@@ -173,7 +173,7 @@ class Run:
         if self._log and all(figures.get("skipped") for figures in self._log):
             stop = GuardTripped(
                 "No step had any signal: every row was masked or every advantage was zero.",
-                hint="The policy may already do what was asked; the report lists each item's reason.",
+                hint="Rewards that are all alike, all high or all low, give no signal; nor do rows of masked tokens.",
             )
             stop.log = tuple(self._log)
             raise stop

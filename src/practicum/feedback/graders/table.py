@@ -40,7 +40,7 @@ def graders(settings: GraderSettings) -> Mapping[str, Callable[[Mapping[str, Any
 
     def rubric(given: Mapping[str, Any]) -> Grader:
         if settings.judge is None:
-            raise UsageError("No judge is configured.", hint="Set the endpoint and the model that judge rubrics.")
+            raise UsageError("No judge is configured.", hint="Set `rollouts.judge_url` and `rollouts.judge_model`.")
         return RubricGrader(given, settings.judge)
 
     return {"exit_status": ExitStatusGrader, "python": python, "harbor": harbor, "rubric": rubric}
@@ -49,7 +49,7 @@ def graders(settings: GraderSettings) -> Mapping[str, Callable[[Mapping[str, Any
 def _within(settings: GraderSettings, given: Mapping[str, Any]) -> Path:
     """The folder of graders. Raises UsageError where there is none, or where the option `path` leads outside it."""
     if settings.folder is None:
-        raise UsageError("No folder of graders is configured.", hint="Set the folder that holds their files.")
+        raise UsageError("No folder of graders is configured.", hint="Set `rollouts.graders_folder`.")
     folder = settings.folder.resolve()
     path = str(given.get("path", ""))
     found = (folder / path).resolve()
