@@ -25,7 +25,8 @@ class StopMatcher:
         self._pending += text
         found = [(at, stop) for stop in self._stops if (at := self._pending.find(stop)) >= 0]
         if found:
-            at, self.matched = min(found, key=lambda pair: pair[0])
+            # The one that is whole first, as if every character came alone: where tokens end makes no difference.
+            at, self.matched = min(found, key=lambda pair: (pair[0] + len(pair[1]), pair[0]))
             out, self._pending = self._pending[:at], ""
             return out
         cut = len(self._pending) - self._held()

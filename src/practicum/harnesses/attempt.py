@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from practicum.errors import HarnessError, PracticumError
-from practicum.harnesses.grading import Evidence, GraderFactory, grade
+from practicum.harnesses.grading import Evidence, GraderFactory, grade, wanted_to_end
 from practicum.harnesses.harness import Endpoint, Harness, HarnessEnd, HarnessJob
 from practicum.harnesses.line import Gate
 from practicum.sandboxes.sandbox import Limits, Sandbox, SandboxProvider, SandboxSpec
@@ -226,6 +226,10 @@ class AttemptRun:
             except TimeoutError as error:
                 cause: Cause = "expired" if whole.expired() else "harness_failed"
                 return End(cause=cause, error=_expired(self._task) if whole.expired() else _said(error)), None
+            except asyncio.CancelledError:
+                if wanted_to_end():
+                    raise
+                return End(cause="harness_failed", error="the run was cancelled, and not by the service"), None
             except Exception as error:  # an adapter may be the customer's own
                 if not isinstance(error, HarnessError):
                     _log.warning("harness %s failed", self._task.harness, exc_info=error)
@@ -250,7 +254,7 @@ class AttemptRun:
                     return None
                 await asyncio.wait([collecting], timeout=max(left_s, _SHORTEST_LOOK_S))
                 if collecting.done():
-                    return collecting.result()
+                    return _checked(collecting.result())
         finally:
             if not collecting.done():
                 collecting.cancel()
@@ -312,6 +316,15 @@ async def _enter(stack: AsyncExitStack, manager: AbstractAsyncContextManager[San
 
     stack.push_async_exit(leave)
     return sandbox
+
+
+def _checked(ended: Any) -> HarnessEnd:
+    """The end as it can be recorded. Raises HarnessError for anything else."""
+    if not isinstance(ended, HarnessEnd):
+        raise HarnessError(f"The harness gave {type(ended).__name__} in place of a HarnessEnd.")
+    if not isinstance(ended.output, str) or not isinstance(ended.log, str):
+        raise HarnessError("The harness gave an output or a log that is no text.")
+    return ended
 
 
 def _end_of(ended: HarnessEnd) -> End:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from practicum.errors import PracticumError
@@ -62,9 +62,13 @@ async def _one(
         try:
             async with asyncio.timeout(limit_s) as deadline:
                 said = await graders[name](options).grade(evidence)
-            if said:
-                return said
+            if outcomes := [_checked(one) for one in said]:
+                return outcomes
             reason = "it gave no outcome"
+        except asyncio.CancelledError:
+            if wanted_to_end():
+                raise
+            reason = "something that it waited for was cancelled"
         except TimeoutError as error:
             reason = f"it took longer than {limit_s:g} s" if deadline.expired() else f"TimeoutError: {error}"
         except PracticumError as error:
@@ -73,3 +77,19 @@ async def _one(
             _log.warning("grader %s failed on %s", name, evidence.rollout.rollout_id, exc_info=error)
             reason = f"{type(error).__name__}: {error}"
     return [Outcome(name=name, reward=None, reason=f"the grader failed {_TRIES} times: {reason}", by=name)]
+
+
+def wanted_to_end() -> bool:
+    """Whether this task is being cancelled; else a CancelledError comes from what a customer's code waited for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _checked(said: Any) -> Outcome:
+    """An outcome as it can be recorded. Raises TypeError for anything else."""
+    if not isinstance(said, Outcome):
+        raise TypeError(f"it gave {type(said).__name__} in place of an Outcome")
+    for name in ("name", "reason", "by"):
+        if not isinstance(getattr(said, name), str):
+            raise TypeError(f"the `{name}` of its outcome is no text")
+    return replace(said, reward=None if said.reward is None else float(said.reward))

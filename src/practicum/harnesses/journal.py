@@ -97,7 +97,8 @@ class RolloutJournal:
         if not await self._write("attempt", {"session_id": self.session_id}, changes, expected=before):
             return None
         rollout = self._store.get_rollout(self.rollout_id)
-        self._instructions = list(rollout.instructions)
+        if len(rollout.instructions) >= len(self._instructions):  # else one came just now, and is being written
+            self._instructions = list(rollout.instructions)
         return rollout
 
     async def key(self) -> str:
@@ -119,13 +120,15 @@ class RolloutJournal:
             changes["output"] = end.output
         return await self._write("ended", {"cause": end.cause}, changes, end=end)
 
-    async def add(self, instruction: str) -> bool:
-        """Add an instruction; False where the rollout has ended or is at another attempt by now."""
+    async def add(self, known: Sequence[str], instruction: str) -> bool:
+        """Add an instruction behind those on record; one at a time. False where the rollout has ended or is at another
+        attempt by now.
+        """
         # Seen by the attempt at once: it must not come to its end while this is being written.
-        self._instructions.append(instruction)
+        self._instructions = [*known, instruction]
         self._more.set()
         number = len(self._instructions)
-        return await self._write("instruction", {"number": number}, {"instructions": self._instructions[:number]})
+        return await self._write("instruction", {"number": number}, {"instructions": self._instructions})
 
     def no_more(self) -> None:
         """Let an attempt that waits for instructions go on to its end."""

@@ -109,6 +109,7 @@ class RolloutService:
         self._live: dict[str, _Live] = {}
         self._group_of: dict[str, str] = {}
         self._lock = QueueLock(store.path)
+        self._instructing = asyncio.Lock()
         self._tasks: asyncio.TaskGroup | None = None
         self._jobs: list[asyncio.Task[None]] = []
 
@@ -173,10 +174,12 @@ class RolloutService:
         ids = [new_id("rollout") for _ in range(task.num_samples)]
         made = self._store.submit_rollouts(wanted, key or wanted.group_id, ids)
         group = await asyncio.wrap_future(made)
-        if group.group_id == wanted.group_id and self._tasks is not None:
-            live = self._remember(group, until)
-            for rollout in group.rollouts:
-                self._runner.push(rollout.rollout_id, live.group.task)
+        if group.group_id not in self._live and self._tasks is not None:
+            # A group of an earlier request too, whose caller went away, or was told of an error, once it was written.
+            open_ids = [one for one, state, _ in self._store.rollout_states(group.group_id) if state != "ended"]
+            live = self._remember(group, until) if open_ids else None
+            for rollout in group.rollouts if live else ():
+                self._runner.push(rollout.rollout_id, group.task)
         return group.group_id
 
     def check(self, task: Task) -> None:
@@ -280,6 +283,10 @@ class RolloutService:
         the rollout takes no more, or `turn` is another's.
         """
         self._require_running()
+        async with self._instructing:  # each must find those before it on record
+            return await self._go_on(rollout_id, instruction, turn)
+
+    async def _go_on(self, rollout_id: str, instruction: str, turn: int | None) -> Rollout:
         while True:
             rollout = self._store.get_rollout(rollout_id)
             if turn is not None and turn != len(rollout.instructions):
@@ -295,7 +302,7 @@ class RolloutService:
                     f"The rollout takes no further instruction: it is {rollout.state}.",
                     hint="Submit tasks with `keep_open_s` to keep sandboxes for further instructions.",
                 )
-            if await journal.add(instruction):
+            if await journal.add(rollout.instructions, instruction):
                 return self._store.get_rollout(rollout_id)
 
     def let_end(self, rollout_id: str) -> Rollout:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from practicum.errors import SandboxError, UsageError
 from practicum.sandboxes.contained import write_file
-from practicum.sandboxes.folder import PrivateFolder
+from practicum.sandboxes.folder import MARK, PrivateFolder
 from practicum.sandboxes.local import FolderMaker, FolderSandbox
 from practicum.sandboxes.process import Job, run_kept
 from practicum.sandboxes.relay import Relay, gateway_address
@@ -66,20 +66,21 @@ class BubblewrapSandbox(FolderSandbox):
         """Run a command to its end. Raises SandboxError where it could not be started."""
         if not command:
             raise SandboxError("There is no command to run.", hint="Give at least its name.")
+        inside = self._environment(env)
         ours, theirs = socket.socketpair()
         relay = Relay(ours, self._gateway)
         said = ""
         try:
-            with theirs:
+            with theirs, os.fdopen(inside, "rb"):
                 port = self._gateway[1] if self._gateway else 0
                 starter = [_python(), "-I", "-S", _INSIDE_STARTER, str(theirs.fileno()), str(port)]
                 job = Job(
-                    command=[self._bwrap, *self._options(), "--", *starter, *command],
-                    env=self.environment(HOME, "/tmp", env),
+                    command=[self._bwrap, "--args", str(inside), *self._options(), "--", *starter, *command],
+                    env={MARK: self.folder.name},
                     cwd="/",
                     stdin=stdin,
                     limits=self.spec.limits,
-                    fds=(theirs.fileno(),),
+                    fds=(theirs.fileno(), inside),
                 )
                 exited = await run_kept(job, timeout_s=timeout_s)
         finally:
@@ -92,6 +93,28 @@ class BubblewrapSandbox(FolderSandbox):
         if not said and not exited.timed_out and exited.over is None:
             raise SandboxError(f"bubblewrap could not make the sandbox: {exited.stderr.strip()[-500:]}", hint=_WAY_OUT)
         return exited
+
+    def _environment(self, env: Mapping[str, str] | None) -> int:
+        """A file of bubblewrap's options that set the environment inside.
+
+        bubblewrap itself must have none of it: what a loader reads there (LD_PRELOAD) would be run outside. And its
+        command line, which anybody can read, must hold no key. Raises SandboxError for what no environment can hold.
+        """
+        data = b""
+        for name, value in self.environment(HOME, "/tmp", env).items():
+            try:
+                option = b"\0".join(os.fsencode(part) for part in ("--setenv", name, value))
+            except UnicodeEncodeError:
+                option = b""
+            if not name or "=" in name or option.count(b"\0") != 2:
+                raise SandboxError(
+                    f"The environment cannot hold a variable {name[:80]!r} with this value.",
+                    hint="Leave out what has no UTF-8, and null characters.",
+                )
+            data += option + b"\0"
+        file = os.memfd_create("environment", os.MFD_CLOEXEC)
+        os.pwrite(file, data, 0)
+        return file
 
     async def place(self, folder: str, files: Mapping[str, str | bytes]) -> None:
         """Put a fresh folder at an absolute path; what the sandbox had there is covered, and never read again."""

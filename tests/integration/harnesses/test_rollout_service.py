@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,13 @@ from tests.integration.harnesses.rollout_world import HARNESSES, Folders, Runs, 
 
 from practicum.engines.scripted import ScriptedSampler, Step
 from practicum.errors import Conflict, NotFound, RequestError
+from practicum.harnesses.grading import Evidence
 from practicum.harnesses.harness import HarnessEnd, HarnessJob
 from practicum.harnesses.results import by_group
 from practicum.harnesses.runner import RolloutLimits
 from practicum.sandboxes.sandbox import Sandbox
 from practicum.store import Store, lookup, open_store
+from practicum.types.outcomes import Outcome
 from practicum.types.rollouts import Timeouts
 
 
@@ -347,3 +350,85 @@ def processes_in(folder: Path, name: str | None = None) -> int:
             inside = str(folder) in process.cwd() and process.pid != os.getpid()
             found += inside and name in (None, process.name())
     return found
+
+
+async def test_a_further_instruction_sent_twice_at_one_moment_is_played_once(tmp_path: Path, store: Store) -> None:
+    async with World(tmp_path, store) as world:
+        group_id = await world.service.submit(task(keep_open_s=30.0))
+        rollout_id = world.service.status(group_id).rollouts[0].rollout_id
+        await until(lambda: store.get_rollout(rollout_id).state == "open")
+        await asyncio.gather(*(world.service.go_on(rollout_id, "Say chair.", turn=1) for _ in range(3)))
+        assert store.get_rollout(rollout_id).instructions == ("Say lamp.", "Say chair.")
+        world.service.let_end(rollout_id)
+        (one,) = await world.service.collect(group_id)
+    assert one.rollout.turns_done == 2
+
+
+async def test_instructions_that_come_at_one_moment_to_a_queued_rollout_all_stand(tmp_path: Path, store: Store) -> None:
+    async with World(tmp_path, store, limits=RolloutLimits(ready=1, run=1)) as world:
+        first = await world.service.submit(task("sleeps"))
+        group_id = await world.service.submit(task())
+        second = await world.service.submit(task())
+        for queued in (group_id, second):
+            rollout_id = world.service.status(queued).rollouts[0].rollout_id
+            await asyncio.gather(*(world.service.go_on(rollout_id, f"Say {word}.") for word in ("desk", "bed")))
+            assert sorted(store.get_rollout(rollout_id).instructions[1:]) == ["Say bed.", "Say desk."]
+        await world.service.cancel(first)
+        (one,) = await world.service.collect(group_id)
+    assert one.rollout.turns_done == 3
+
+
+class Broken:
+    """A grader of a customer's own whose word is none."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._how = options["how"]
+
+    async def grade(self, evidence: Evidence) -> Any:
+        if self._how == "cancelled":
+            inner = asyncio.create_task(asyncio.sleep(60))
+            inner.cancel()
+            await inner
+        words = {
+            "number": [0.5],
+            "one outcome": Outcome(name="x", reward=1.0),
+            "no reason": [Outcome(name="x", reward=None, reason=None)],  # type: ignore[arg-type]
+            "no float": [Outcome(name="x", reward=Fraction(1, 2))],  # type: ignore[arg-type]
+        }
+        return words[self._how]
+
+
+@pytest.mark.parametrize("how", ["cancelled", "number", "one outcome", "no reason", "no float"])
+async def test_a_grader_that_breaks_the_rules_spoils_no_other_rollout(how: str, tmp_path: Path, store: Store) -> None:
+    async with World(tmp_path, store, graders={"broken": Broken}) as world:
+        broken = await world.service.submit(task(graders={"broken": {"how": how}}))
+        (one,) = await world.service.collect(broken, wait_s=10)
+        (other,) = await world.service.collect(await world.service.submit(task()), wait_s=10)
+    assert one.rollout.cause == "grader_failed" or (how == "no float" and one.reward == 0.5)
+    assert other.reward == 1.0
+
+
+@pytest.mark.parametrize("how", ["cancelled", "no text"])
+async def test_a_harness_that_breaks_the_rules_spoils_no_other_rollout(how: str, tmp_path: Path, store: Store) -> None:
+    async def breaks(job: HarnessJob, sandbox: Sandbox) -> HarnessEnd:
+        if how == "cancelled":
+            raise asyncio.CancelledError
+        await ask(job, job.instruction)
+        return HarnessEnd(exit_code=0, output=None)  # type: ignore[arg-type]
+
+    async with World(tmp_path, store, harnesses={"breaks": Runs("breaks", breaks)}) as world:
+        (one,) = await world.service.collect(await world.service.submit(task("breaks")), wait_s=10)
+        (other,) = await world.service.collect(await world.service.submit(task()), wait_s=10)
+    assert one.rollout.cause == "harness_failed"
+    assert other.reward == 1.0
+
+
+async def test_a_submission_whose_caller_went_away_is_run_when_it_is_sent_again(tmp_path: Path, store: Store) -> None:
+    async with World(tmp_path, store) as world:
+        sending = asyncio.create_task(world.service.submit(task(), key="k"))
+        await asyncio.sleep(0)
+        sending.cancel()
+        await until(lambda: bool(store.groups()))
+        group_id = await world.service.submit(task(), key="k")
+        (one,) = await world.service.collect(group_id, wait_s=10)
+    assert one.reward == 1.0

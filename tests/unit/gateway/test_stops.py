@@ -43,3 +43,14 @@ def test_it_cuts_where_a_search_over_the_text_so_far_would(text: str, stops: lis
     assert hit == bool(found)
     assert text.startswith(out)
     assert out == text if not found else not any(stop in out for stop in stops)
+
+
+@given(st.text("abc", max_size=20), st.lists(st.text("abc", min_size=1, max_size=5), max_size=3), st.integers(2, 20))
+def test_where_tokens_end_makes_no_difference(text: str, stops: list[str], size: int) -> None:
+    one_by_one, in_chunks = StopMatcher(stops), StopMatcher(stops)
+    outs = [
+        "".join(m.feed(text[at : at + n]) for at in range(0, len(text), n)) + m.finish()
+        for m, n in ((one_by_one, 1), (in_chunks, size))
+    ]
+    assert outs[0] == outs[1]
+    assert one_by_one.matched == in_chunks.matched

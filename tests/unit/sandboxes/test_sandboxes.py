@@ -392,3 +392,17 @@ async def test_a_terminated_keeper_takes_its_command_along(base: Path) -> None:
                 await asyncio.sleep(0.01)
         os.kill(keepers()[0], signal.SIGTERM)
         assert (await run).exit_code == 137
+
+
+@BWRAP
+async def test_bubblewrap_itself_takes_nothing_from_a_task_s_environment(base: Path, tmp_path: Path) -> None:
+    traces = tmp_path / "traces"  # where the loader of a program outside would write, as LD_PRELOAD would run code
+    traces.mkdir()
+    env = {"LD_DEBUG": "files", "LD_DEBUG_OUTPUT": str(traces / "trace"), "SAID": "a=b\nc"}
+    async with BubblewrapProvider(base).open(SandboxSpec(env=env)) as sandbox:
+        exited = await sandbox.run(["sh", "-c", 'printf "%s|%s" "$SAID" "$MORE"'], env={"MORE": "é"})
+        for wrong in ({"A=B": "x"}, {"": "x"}, {"A": "x\0--bind\0/\0/"}, {"A\0": "x"}, {"A": "\ud800"}):
+            with pytest.raises(SandboxError, match="environment"):
+                await sandbox.run(["true"], env=wrong)
+    assert exited.stdout.endswith("a=b\nc|é")  # behind the trace of the shell inside
+    assert list(traces.iterdir()) == []
