@@ -1,7 +1,7 @@
 """What happens to rollouts, written down before it counts.
 
-A store that fails for a while holds rollouts up and loses none: a write is tried again until it is on disk. It must not
-know sandboxes or harnesses.
+A store that fails for a while holds rollouts up and loses none: what is written or read is tried until it works. It
+must not know sandboxes or harnesses.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from practicum.errors import StoreError
 from practicum.harnesses.attempt import End
@@ -20,6 +20,7 @@ from practicum.types.ids import new_id
 from practicum.types.principals import Scope
 from practicum.types.rollouts import Cause, Rollout, RolloutState, Stage
 
+T = TypeVar("T")
 _PAUSES_S = (0.05, 0.2, 1.0, 5.0)
 _log = logging.getLogger("practicum.harnesses.journal")
 
@@ -76,7 +77,7 @@ class RolloutJournal:
         """The key is of no more use, and no further instruction is taken."""
         self._no_more = True
         revoke = partial(self._store.revoke_session_keys, self.session_id, time.time())
-        await self._until_written(lambda: asyncio.wrap_future(revoke()))
+        await until_it_works(self.rollout_id, lambda: asyncio.wrap_future(revoke()))
 
     # -- what the service writes ---------------------------------------------------------------------------------
 
@@ -96,17 +97,23 @@ class RolloutJournal:
         changes = {"state": "preparing", "attempt": self.attempt, "session_id": self.session_id, "turns_done": 0}
         if not await self._write("attempt", {"session_id": self.session_id}, changes, expected=before):
             return None
-        rollout = self._store.get_rollout(self.rollout_id)
+        rollout = await self.read()
         if len(rollout.instructions) >= len(self._instructions):  # else one came just now, and is being written
             self._instructions = list(rollout.instructions)
         return rollout
+
+    async def read(self) -> Rollout:
+        """The rollout as it stands."""
+        return await until_it_works(
+            self.rollout_id, lambda: asyncio.to_thread(self._store.get_rollout, self.rollout_id)
+        )
 
     async def key(self) -> str:
         """A key for this attempt's session alone."""
         scopes: tuple[Scope, ...] = ("sample",)
         session_id = self.session_id
         make = partial(create_key, self._store, session_id, scopes, session_id=session_id)
-        return str(await self._until_written(lambda: asyncio.to_thread(make)))
+        return str(await until_it_works(self.rollout_id, lambda: asyncio.to_thread(make)))
 
     async def lost(self, cause: Cause, error: str | None) -> bool:
         """Give an attempt up and queue the rollout again."""
@@ -155,18 +162,21 @@ class RolloutJournal:
         outcomes = end.outcomes if end is not None else ()
         at_attempt = self.attempt if expected is None else expected
         return bool(
-            await self._until_written(
-                lambda: asyncio.wrap_future(self._store.change_rollout(event, changes, outcomes, attempt=at_attempt))
+            await until_it_works(
+                self.rollout_id,
+                lambda: asyncio.wrap_future(self._store.change_rollout(event, changes, outcomes, attempt=at_attempt)),
             )
         )
 
-    async def _until_written(self, write: Callable[[], Awaitable[Any]]) -> Any:
-        tries = 0
-        while True:
-            try:
-                return await write()
-            except StoreError as error:
-                pause_s = _PAUSES_S[min(tries, len(_PAUSES_S) - 1)]
-                _log.error("rollout %s waits for the store: %s", self.rollout_id, error)
-                tries += 1
-            await asyncio.sleep(pause_s)
+
+async def until_it_works(who: str, work: Callable[[], Awaitable[T]]) -> T:
+    """What `work` gives, which is tried again for as long as the store fails. `who` waits for it, for the log."""
+    tries = 0
+    while True:
+        try:
+            return await work()
+        except StoreError as error:
+            pause_s = _PAUSES_S[min(tries, len(_PAUSES_S) - 1)]
+            _log.error("%s waits for the store: %s", who, error)
+            tries += 1
+        await asyncio.sleep(pause_s)

@@ -18,9 +18,10 @@ from practicum.harnesses.harness import Endpoint
 from practicum.harnesses.journal import RolloutJournal
 from practicum.harnesses.line import Gate, Line
 from practicum.store import Store
-from practicum.types.rollouts import CAUSES, Cause, Task
+from practicum.types.rollouts import CAUSES, Cause, Rollout, Task
 
 _STOP_S = 10.0
+_READ_AGAIN_S = 0.2
 _LONGEST_PAUSE_S = 60.0
 _log = logging.getLogger("practicum.harnesses.runner")
 
@@ -111,16 +112,28 @@ class Runner:
         while True:
             await self._alive.enter()
             await self._ready.enter()
-            while not len(self._line):
-                self._arrived.clear()
-                await self._arrived.wait()
-            rollout_id = self._line.pop()
+            rollout = await self._next()
+            rollout_id = rollout.rollout_id
             flight = Flight(
-                journal=RolloutJournal(self._store, self._store.get_rollout(rollout_id), self._leaver(rollout_id)),
+                journal=RolloutJournal(self._store, rollout, self._leaver(rollout_id)),
                 task_of=self._tasks_of.pop(rollout_id),
             )
             self.flights[rollout_id] = flight
             flight.runs = tasks.create_task(self._fly(flight), name=rollout_id)
+
+    async def _next(self) -> Rollout:
+        """Wait for the next in line. While it cannot be read it stays there, and can be called off."""
+        while True:
+            while not len(self._line):
+                self._arrived.clear()
+                await self._arrived.wait()
+            rollout_id = self._line.pop()
+            try:
+                return self._store.get_rollout(rollout_id)
+            except StoreError as error:
+                _log.error("rollout %s waits for the store: %s", rollout_id, error)
+                self._line.push(rollout_id, self._tasks_of[rollout_id].priority)
+                await asyncio.sleep(_READ_AGAIN_S)
 
     async def call_off(self, rollout_id: str, cause: Cause) -> asyncio.Task[None] | None:
         """End a rollout from outside; returns the task that tears it down, where there is one."""
@@ -200,7 +213,7 @@ class Runner:
         journal = flight.journal
         await journal.agent_is_done()
         if CAUSES[end.cause].retried and flight.called_off is None:
-            faults = sum(lost.cause != "interrupted" for lost in self._store.get_rollout(journal.rollout_id).attempts)
+            faults = sum(lost.cause != "interrupted" for lost in (await journal.read()).attempts)
             if faults + 1 < self._limits.attempts:
                 await journal.lost(end.cause, end.error)
                 if flight.called_off is None:

@@ -30,7 +30,7 @@ from practicum.harnesses.attempt import End, Means, StallClock
 from practicum.harnesses.callbacks import Callbacks, callback_secret, check_callback_url
 from practicum.harnesses.grading import GraderFactory
 from practicum.harnesses.harness import Harness
-from practicum.harnesses.journal import RolloutJournal
+from practicum.harnesses.journal import RolloutJournal, until_it_works
 from practicum.harnesses.queue_lock import QueueLock
 from practicum.harnesses.results import RolloutResult, result
 from practicum.harnesses.runner import RolloutLimits, Runner
@@ -101,7 +101,7 @@ class RolloutService:
             graders=graders or {},
             stalls=stalls or Stalls(),
             limits=sandbox_limits,
-            calls=self._calls,
+            calls=lambda session_id: until_it_works(session_id, lambda: self._calls(session_id)),
         )
         self._runner = Runner(
             store, self._means, limits, model=model, gateway=lambda: self.gateway, ended=self._one_ended
@@ -343,14 +343,14 @@ class RolloutService:
     async def _look_at(self, live: _Live) -> None:
         """Wake who waits for a group; stop it where it has enough, tell its end where it has ended."""
         group_id = live.group.group_id
-        states = self._store.rollout_states(group_id)
+        states = await until_it_works(group_id, lambda: asyncio.to_thread(self._store.rollout_states, group_id))
         open_ids = [rollout_id for rollout_id, state, _ in states if state != "ended"]
-        if not open_ids:
-            self._live.pop(group_id, None)
+        # Of several rollouts that end at one moment only one finds the group still there, so that its end is told once.
+        was_last = not open_ids and self._live.pop(group_id, None) is not None
         live.changed.set()
         live.changed = asyncio.Event()
         if not open_ids:
-            if live.group.callback == "pending":
+            if was_last and live.group.callback == "pending":
                 self._tell(group_id)
         elif not live.stopped and self._has_enough(live, states):
             live.stopped = True

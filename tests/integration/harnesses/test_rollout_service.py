@@ -17,7 +17,7 @@ import pytest
 from tests.integration.harnesses.rollout_world import HARNESSES, Folders, Runs, World, ask, task, until
 
 from practicum.engines.scripted import ScriptedSampler, Step
-from practicum.errors import Conflict, NotFound, RequestError
+from practicum.errors import Conflict, NotFound, RequestError, StoreError
 from practicum.harnesses.grading import Evidence
 from practicum.harnesses.harness import HarnessEnd, HarnessJob
 from practicum.harnesses.results import by_group
@@ -432,3 +432,23 @@ async def test_a_submission_whose_caller_went_away_is_run_when_it_is_sent_again(
         group_id = await world.service.submit(task(), key="k")
         (one,) = await world.service.collect(group_id, wait_s=10)
     assert one.reward == 1.0
+
+
+@pytest.mark.parametrize("verb", ["calls", "get_rollout"])
+async def test_a_store_that_cannot_be_read_for_a_moment_holds_up_and_loses_nothing(
+    verb: str, tmp_path: Path, store: Store
+) -> None:
+    real, left = getattr(store, verb), [2]
+
+    def fails_at_first(*args: Any, **options: Any) -> Any:
+        if left[0]:
+            left[0] -= 1
+            raise StoreError("disk I/O error")
+        return real(*args, **options)
+
+    async with World(tmp_path, store) as world:
+        setattr(store, verb, fails_at_first)
+        group_id = await world.service.submit(task())
+        await until(lambda: world.service.status(group_id).ended)
+    assert left == [0]
+    assert world.service.status(group_id).rollouts[0].reward == 1.0
