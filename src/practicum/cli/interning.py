@@ -34,6 +34,11 @@ def intern(
     if resolved.intern.tasks is None:
         raise UsageError("There are no tasks to learn from.", hint="Give a file with --tasks, or set intern.tasks.")
     syllabus = load_syllabus(resolved.intern.tasks)
+    if len(syllabus.heldout) < resolved.gate.min_cases:
+        raise UsageError(
+            f"HELDOUT has {len(syllabus.heldout)} tasks, and the gate decides over at least {resolved.gate.min_cases}.",
+            hint="Hold more tasks out, or set gate.min_cases.",
+        )
     stalls = Stalls()
     with wiring.opened(resolved) as (store, registry), Bars() as bars:
         bench, renderer = wiring.workbench(resolved), wiring.renderer(resolved)

@@ -89,7 +89,8 @@ def _first_key(store: Store) -> None:
 
     if not store.keys():
         plaintext = create_key(store, "owner", {"sample", "feedback", "admin"})
-        print(f"Your key (shown once; for the agent and for feedback): {plaintext}", file=sys.stderr)
+        print(f"Your key (shown once; it may do everything): {plaintext}", file=sys.stderr)
+        print("A key for an agent alone: practicum keys create NAME --scope sample", file=sys.stderr)
 
 
 def _announce(host: str, port: int, model: str) -> None:
