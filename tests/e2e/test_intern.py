@@ -32,6 +32,7 @@ def failed(cli: Cli, *arguments: str) -> tuple[int, str]:
     return process.returncode, err
 
 
+@pytest.mark.slow
 def test_promoted_then_refused_and_each_has_its_report(tmp_path: Path, tiny_folder: Path) -> None:
     cli = an_intern(tmp_path, tiny_folder, steps=2)
     told = json.loads(cli.run("intern", "--json", "--set", "gate.min_gain=-1"))
@@ -64,6 +65,7 @@ def rollouts(cli: Cli) -> dict[str, Rollout]:
     return {one.rollout_id: one for group in groups for one in group.rollouts}
 
 
+@pytest.mark.slow
 def test_kill_9_within_a_step_loses_no_rollout_that_had_ended(tmp_path: Path, tiny_folder: Path) -> None:
     cli = an_intern(tmp_path, tiny_folder, steps=3)
     process = cli.start("intern")
