@@ -82,7 +82,7 @@ def test_fusing_changes_neither_the_weights_nor_their_identity() -> None:
     ids = torch.tensor([[3, 5, 7]])
     before, parameters = model(input_ids=ids).logits, [id(parameter) for parameter in model.parameters()]
     bytes_before = storage_bytes(model)
-    fused = FusedStep(model)
+    fused = FusedStep(model, packed=False)
     assert [id(parameter) for parameter in model.parameters()] == parameters
     assert torch.equal(model(input_ids=ids).logits, before)
     assert storage_bytes(model) == bytes_before

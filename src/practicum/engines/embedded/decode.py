@@ -2,7 +2,10 @@
 
 One `step`: drop what was cancelled; process a bounded piece of waiting prompts; then, for each version in turn, decode
 one token for all of its running sequences. A prompt is processed alone (a matrix product over its tokens fills the
-processor already), in chunks, so running sequences never wait for a long prompt.
+processor already), in chunks, so running sequences never wait for a long prompt. Which shapes the forwards have, so
+that neighbours change no bit of a result, `shapes` says.
+
+A sequence that moves to newer weights becomes a waiting prompt again, prompt and sampled tokens, at the queue's head.
 
 What goes wrong inside one sequence ends that sequence: a batch that fails is run again one by one.
 Legend: n running sequences of a version, Q tokens of a prompt chunk, K positions attended to, V vocabulary.
@@ -10,6 +13,7 @@ Legend: n running sequences of a version, Q tokens of a prompt chunk, K position
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,8 +25,11 @@ from practicum.engines.embedded.jobs import Generation, Job, Prompt, Scoring
 from practicum.engines.embedded.kv import SlotCache
 from practicum.engines.embedded.prefix import PrefixCache
 from practicum.engines.embedded.settings import SamplerSettings
+from practicum.engines.embedded.shapes import FREE, Shapes, find_shapes
 from practicum.engines.embedded.weights import PolicyWeights, ServedVersion
 from practicum.errors import EngineError
+
+_log = logging.getLogger(__name__)
 
 # A forward costs about as much as this many prompt tokens, however few it has.
 _LEAST_COST_TOKENS = 32
@@ -45,9 +52,20 @@ class Pool:
 class Scheduler:
     """Jobs in, tokens out, one `step` at a time."""
 
-    def __init__(self, weights: PolicyWeights, settings: SamplerSettings, *, kv_bytes_per_token: int) -> None:
+    def __init__(
+        self,
+        weights: PolicyWeights,
+        settings: SamplerSettings,
+        *,
+        kv_bytes_per_token: int,
+        vocabulary: int,
+        context_length: int,
+    ) -> None:
         self._weights = weights
         self._settings = settings
+        self._vocabulary = vocabulary
+        self._context_length = context_length
+        self._known_shapes = None if settings.batch_invariant else FREE
         self._budget_tokens = settings.kv_budget_mb * 2**20 // kv_bytes_per_token
         self._prefixes = PrefixCache(settings.prefix_cache_mb * 2**20)
         self._waiting: deque[Job] = deque()
@@ -100,6 +118,47 @@ class Scheduler:
         for pool in list(self._pools.values()):
             self._decode(pool)
 
+    def move(self, old: int, new: int) -> int:
+        """Go on under version `new` with what waits or runs under `old`; between steps. Returns how many did.
+
+        Raises NotFound if `new` is not resident, with nothing moved. Scorings keep the version they asked for.
+        """
+        if old == new:
+            return 0
+        target = self._weights.acquire(new)
+        running: list[Generation] = []
+        for pool in [pool for pool in self._pools.values() if pool.served.version == old]:
+            running += pool.running
+            del self._pools[pool.served]
+        if self._prompt is not None and isinstance(job := self._prompt.job, Generation) and job.served.version == old:
+            running.append(job)
+            self._prompt = None
+        moved = running + [
+            job for job in self._waiting if isinstance(job, Generation) and job.served.version == old
+        ]
+        for job in moved:
+            self._weights.release(job.served)
+            job.served = self._weights.acquire(new)
+        self._waiting.extendleft(reversed(running))
+        self._weights.release(target)
+        return len(moved)
+
+    @property
+    def _shapes(self) -> Shapes:
+        if self._known_shapes is None:
+            served = self._weights.acquire(0)
+            try:
+                self._known_shapes = find_shapes(
+                    served.step.first_layer(),
+                    vocabulary=self._vocabulary,
+                    most_rows=self._settings.max_slots,
+                    chunk=self._settings.prefill_chunk_tokens,
+                    most_keys=self._context_length,
+                )
+            finally:
+                self._weights.release(served)
+        return self._known_shapes
+
     def _drop_cancelled(self) -> None:
         for job in [job for job in self._waiting if job.cancelled]:
             self._waiting.remove(job)
@@ -119,19 +178,32 @@ class Scheduler:
             job.fail(error)
 
     def _process_prompts(self) -> None:
-        left = self._settings.prefill_chunk_tokens
-        while left > 0 and (self._prompt is not None or self._admit()):
+        budget = left = self._settings.prefill_chunk_tokens
+        while self._prompt is not None or self._admit():
             assert self._prompt is not None
             start = self._prompt.cache.filled
-            end = min(start + left, len(self._prompt.job.ids))
+            end = self._chunk_end(start, len(self._prompt.ids), left)
             try:
                 if self._prompt.logits is not None:
                     self._begin(self._prompt, self._prompt.logits)
                     continue
-                left -= max(end - start, _LEAST_COST_TOKENS)
+                cost = max(end - start, _LEAST_COST_TOKENS)
+                if left <= 0 or (left < budget and self._settings.batch_invariant and cost > left):
+                    return  # the chunk's end does not depend on what is left, so it waits for the next step
+                left -= cost
                 self._prompt_chunk(self._prompt, start, end)
             except Exception as error:
                 self._end_prompt(_failure("processing the prompt", error))
+
+    def _chunk_end(self, start: int, length: int, left: int) -> int:
+        """Where the chunk that begins at `start` ends: where its place in the prompt says, if that must decide."""
+        if not self._settings.batch_invariant:
+            return min(start + max(left, 1), length)
+        return min(self._next_boundary(start), length)
+
+    def _next_boundary(self, start: int) -> int:
+        chunk = self._settings.prefill_chunk_tokens
+        return (start // chunk + 1) * chunk
 
     def _admit(self) -> bool:
         """Take the next waiting job, if a slot and memory are free."""
@@ -142,11 +214,20 @@ class Scheduler:
             return False
         self._waiting.popleft()
         if isinstance(job, Generation) and (known := self._prefixes.whole(job.served, job.ids)) is not None:
-            self._prompt = Prompt(job, *known)
+            self._prompt = Prompt(job, job.ids, *known)
             return True
         # A generation needs the logits of its last position, a scoring those from the end of its prompt on.
-        most = job.prompt_length - 1 if isinstance(job, Scoring) else len(job.ids) - 1
-        self._prompt = Prompt(job, self._prefixes.start(job.served, job.ids, most=most))
+        ids = job.ids
+        most = job.prompt_length - 1 if isinstance(job, Scoring) else len(ids) - 1
+        chunk = self._settings.prefill_chunk_tokens
+        cache = self._prefixes.start(
+            job.served,
+            ids,
+            most=most,
+            multiple=1 if self._shapes.queries else chunk,
+            room=self._next_boundary(len(ids) - 1) if self._settings.batch_invariant else 0,
+        )
+        self._prompt = Prompt(job, ids, cache)
         return True
 
     def _fits(self, job: Generation) -> bool:
@@ -159,14 +240,21 @@ class Scheduler:
         return others + own <= self._budget_tokens
 
     def _prompt_chunk(self, prompt: Prompt, start: int, end: int) -> None:
-        job, cache = prompt.job, prompt.cache
-        last = end == len(job.ids)
+        job, cache, ids = prompt.job, prompt.cache, prompt.ids
+        last = end == len(ids)
         wanted = job.wanted(start, end) if isinstance(job, Scoring) else range(end - 1 if last else end, end)
-        positions = torch.arange(start, end)
-        mask = torch.arange(end)[None, :] <= positions[:, None]
-        keep = torch.tensor([position - start for position in wanted], dtype=torch.long)
-        ids = torch.tensor([job.ids[start:end]])
-        logits = job.served.step(ids, positions[None], mask[None, None], cache, keep)[0]
+        rows, keys = end - start, end
+        if self._settings.batch_invariant:
+            rows, keys = self._shapes.chunk_rows(rows, self._settings.prefill_chunk_tokens), self._next_boundary(start)
+        # Padding stands at the last real token: its rows repeat that one's and leave nothing behind.
+        positions = torch.arange(start, start + rows).clamp_(max=end - 1)
+        mask = torch.arange(keys)[None, :] <= positions[:, None]
+        kept = [position - start for position in wanted]
+        kept += kept[-1:] * (self._shapes.decode_rows(len(kept)) - len(kept))
+        tokens = torch.tensor([(*ids[start:end], *([ids[end - 1]] * (rows - end + start)))])
+        cache.aim(end - start, keys)
+        keep = torch.tensor(kept, dtype=torch.long)
+        logits = job.served.step(tokens, positions[None], mask[None, None], cache, keep)[0, : len(wanted)]
         cache.filled = end
         self.prefilled_tokens += end - start
         if isinstance(job, Scoring):
@@ -181,13 +269,13 @@ class Scheduler:
         """Sample the first token from `logits: [1, V]` and give the sequence a slot."""
         job = prompt.job
         assert isinstance(job, Generation)
-        drawn = draw(logits, [job.request.params], [uniform(job.seed, 0)], [job.allowed()])[0]
+        drawn = draw(logits, [job.request.params], [uniform(job.seed, job.sampled)], [job.allowed()])[0]
         if drawn is None:
             raise EngineError("the model's logits are not finite after the prompt.")
         if prompt.logits is None:
-            self._prefixes.keep(job.served, job.ids, prompt.cache.kv, logits)
+            self._prefixes.keep(job.served, prompt.ids, prompt.cache.kv, logits)
         self.decoded_tokens += 1
-        job.length = len(job.ids)
+        job.length = len(prompt.ids)
         chunk = job.accept(drawn)
         if chunk.finish_reason is not None:
             self._end_prompt()
@@ -231,32 +319,33 @@ class Scheduler:
     def _logits(self, pool: Pool) -> tuple[torch.Tensor, dict[int, Exception]]:
         """Logits [n, V] for every slot, and errors by slot; a failing batch is run again one by one."""
         n = len(pool.running)
-        try:
-            return self._decode_forward(pool, 0, n), {}
-        except Exception as error:
-            if n == 1:
-                return torch.empty(0), {0: _failure("decoding", error)}
-        rows: list[torch.Tensor | None] = []
+        if self._shapes.rows and n > 1:
+            try:
+                return self._decode_forward(pool, 0, n), {}
+            except Exception:  # whose fault it is shows when each runs alone
+                _log.debug("a batch of %d failed and runs one by one", n, exc_info=True)
+        rows: list[torch.Tensor] = []
         errors: dict[int, Exception] = {}
         for slot in range(n):
             try:
-                rows.append(self._decode_forward(pool, slot, 1)[0])
+                rows.append(self._decode_forward(pool, slot, 1))
             except Exception as error:
-                rows.append(None)
+                rows.append(torch.zeros(1, self._vocabulary))
                 errors[slot] = _failure("decoding", error)
-        template = next((row for row in rows if row is not None), torch.empty(0))
-        return torch.stack([torch.zeros_like(template) if row is None else row for row in rows]), errors
+        return torch.cat(rows), errors
 
     def _decode_forward(self, pool: Pool, first: int, n: int) -> torch.Tensor:
         jobs = pool.running[first : first + n]
-        lengths = torch.tensor([job.length for job in jobs])
-        end = int(lengths.max()) + 1
-        pool.cache.reserve(len(pool.running), end)
-        pool.cache.aim(first, lengths)
-        mask = torch.arange(end)[None, :] <= lengths[:, None]
-        ids = torch.tensor([[job.last_id] for job in jobs])
-        logits = pool.served.step(ids, lengths[:, None], mask[:, None, None], pool.cache, 1)
-        return logits[:, -1].float()
+        rows = self._shapes.decode_rows(n)
+        padding = [0] * (rows - n)
+        positions = torch.tensor([job.length for job in jobs] + padding)
+        end = self._shapes.decode_keys(max(job.length for job in jobs) + 1)
+        pool.cache.reserve(max(len(pool.running), first + rows), end)
+        pool.cache.aim(first, positions[:n], rows=rows, end=end)
+        mask = torch.arange(end)[None, :] <= positions[:, None]
+        ids = torch.tensor([job.last_id for job in jobs] + padding)
+        logits = pool.served.step(ids[:, None], positions[:, None], mask[:, None, None], pool.cache, 1)
+        return logits[:n, -1].float()
 
     def _free(self, pool: Pool, slot: int) -> None:
         last = len(pool.running) - 1

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
+from concurrent.futures import Future
 
 from practicum.engines.embedded.decode import Scheduler
 from practicum.engines.embedded.jobs import Generation, Job
@@ -26,6 +28,7 @@ class EngineThread:
         self._threads = threads
         self._changed = threading.Condition()
         self._inbox: list[Job] = []
+        self._acts: list[tuple[Callable[[Scheduler], int], Future[int]]] = []
         self._pending = 0
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -48,9 +51,7 @@ class EngineThread:
                 )
             self._pending += 1
             self._inbox.append(job)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="practicum-engine", daemon=True)
-                self._thread.start()
+            self._start()
             self._changed.notify_all()
 
     def cancel(self, job: Generation) -> None:
@@ -58,6 +59,19 @@ class EngineThread:
         with self._changed:
             job.cancelled = True
             self._changed.notify_all()
+
+    def between_steps(self, act: Callable[[Scheduler], int]) -> Future[int]:
+        """Have the engine's thread call `act` after the step in progress, on every job handed in before.
+
+        Raises EngineError if the engine failed or closed.
+        """
+        result: Future[int] = Future()
+        with self._changed:
+            self._refuse_if_down()
+            self._acts.append((act, result))
+            self._start()
+            self._changed.notify_all()
+        return result
 
     def close(self) -> None:
         """Stop after the step in progress; whoever still waits gets an EngineError. Repeating it changes nothing."""
@@ -67,6 +81,11 @@ class EngineThread:
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join()
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="practicum-engine", daemon=True)
+            self._thread.start()
 
     def _refuse_if_down(self) -> None:
         if self._failure is not None:
@@ -92,18 +111,29 @@ class EngineThread:
     def _take(self) -> bool:
         """Wait for work and hand it to the scheduler; False when closed."""
         with self._changed:
-            while not self._closed and not self._inbox and self._scheduler.idle:
+            while not self._closed and not self._inbox and not self._acts and self._scheduler.idle:
                 self._changed.wait()
             jobs, self._inbox = self._inbox, []
             for job in jobs:
                 self._scheduler.add(job)
-            return not self._closed
+            if self._closed:
+                return False
+            acts, self._acts = self._acts, []
+        for act, result in acts:
+            try:
+                result.set_result(act(self._scheduler))
+            except Exception as error:  # the caller's, not the engine's
+                result.set_exception(error)
+        return True
 
     def _end(self, error: EngineError, cause: BaseException | None = None) -> None:
         with self._changed:
             self._failure = cause
             jobs, self._inbox = self._inbox, []
+            acts, self._acts = self._acts, []
             for job in jobs:
                 self._scheduler.add(job)
             self._pending = 0
+        for _, result in acts:
+            result.set_exception(error)
         self._scheduler.fail_all(error)

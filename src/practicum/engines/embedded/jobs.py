@@ -29,7 +29,7 @@ def fresh_seed() -> int:
 @dataclass(slots=True, eq=False)
 class Generation:
     """One sequence being sampled. `length` counts its positions with keys and values, `limit` its tokens at most;
-    `matcher` follows it where its request has a constraint.
+    `tokens` are those sampled so far; `matcher` follows it where its request has a constraint.
     """
 
     request: SampleRequest
@@ -39,14 +39,23 @@ class Generation:
     seed: int
     matcher: Matcher | None = None
     cancelled: bool = False
-    sampled: int = 0
-    last_id: int = -1
+    tokens: list[int] = field(default_factory=list)
     length: int = 0
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """The prompt."""
-        return self.request.prompt_ids
+        """What stands before the next token: the prompt, and what was sampled."""
+        return (*self.request.prompt_ids, *self.tokens) if self.tokens else self.request.prompt_ids
+
+    @property
+    def sampled(self) -> int:
+        """How many tokens were sampled: the next one's index."""
+        return len(self.tokens)
+
+    @property
+    def last_id(self) -> int:
+        """The token sampled last."""
+        return self.tokens[-1]
 
     @property
     def need_tokens(self) -> int:
@@ -59,8 +68,7 @@ class Generation:
 
     def accept(self, drawn: Drawn) -> TokenChunk:
         """Record a sampled token; returns it as it is to be sent, with the finish reason if it is the last one."""
-        self.sampled += 1
-        self.last_id = drawn.token
+        self.tokens.append(drawn.token)
         reason: FinishReason | None = None
         if self.matcher is not None and drawn.token not in self.request.stop_ids:
             self.matcher.advance(drawn.token)
@@ -135,8 +143,9 @@ Job = Generation | Scoring
 
 @dataclass(slots=True, eq=False)
 class Prompt:
-    """A job whose ids are being processed, chunk by chunk. `logits: [1, V]` are known if nothing is left to process."""
+    """A job's `ids` being processed, chunk by chunk. `logits: [1, V]` are known if nothing is left to process."""
 
     job: Job
+    ids: tuple[int, ...]
     cache: PromptCache
     logits: torch.Tensor | None = None

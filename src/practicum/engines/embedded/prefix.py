@@ -57,13 +57,21 @@ class PrefixCache:
                 return cache, entry.logits
         return None
 
-    def start(self, served: ServedVersion, ids: Sequence[int], *, most: int) -> PromptCache:
-        """A cache for `ids` that begins with the longest known prefix, of at most `most` tokens."""
+    def start(
+        self, served: ServedVersion, ids: Sequence[int], *, most: int, multiple: int = 1, room: int = 0
+    ) -> PromptCache:
+        """A cache for `ids` that begins with the longest known prefix: a `multiple` of tokens, at most `most`.
+
+        It has room for `ids`, or for `room` tokens if they are more.
+        """
         self._forget_retired()
-        cache = PromptCache(len(ids))
+        cache = PromptCache(max(len(ids), room))
         best, best_tokens = None, _WORTH_TOKENS - 1
         for key, entry in self._entries.items():
-            if entry.served is served and (common := _common(entry.ids, ids, most)) > best_tokens:
+            if entry.served is not served:
+                continue
+            common = _common(entry.ids, ids, most) // multiple * multiple
+            if common > best_tokens:
                 best, best_tokens = key, common
         if best is not None:
             self._entries.move_to_end(best)
@@ -73,6 +81,8 @@ class PrefixCache:
 
     def keep(self, served: ServedVersion, ids: tuple[int, ...], kv: Layers, logits: torch.Tensor) -> None:
         """Remember a processed prompt. What it extends is forgotten."""
+        if kv and kv[0][0].shape[2] > len(ids):  # a view would hold the room behind it too
+            kv = [(k[:, :, : len(ids)].clone(), v[:, :, : len(ids)].clone()) for k, v in kv]
         new = Entry(served, ids, kv, logits)
         if new.bytes > self._budget or served.retired:
             return

@@ -29,7 +29,9 @@ from practicum.types.tokens import FinishReason, SampleRequest, SamplingParams, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """A whole completion: `ids`, `logprobs`, `sampled_logprobs`: [T]. `error` says why it has none or only a part."""
+    """A whole completion: `ids`, `logprobs`, `sampled_logprobs`, `versions`: [T]. `error` says why it has none or only
+    a part. `version` is the one asked for; `versions` are those that sampled each token.
+    """
 
     request_id: str
     ids: tuple[int, ...]
@@ -37,6 +39,7 @@ class Completion:
     sampled_logprobs: tuple[float | None, ...]
     version: int
     finish_reason: FinishReason
+    versions: tuple[int, ...] = ()
     error: str | None = None
 
 
@@ -60,9 +63,15 @@ class EmbeddedSampler:
         self._constraints.warm()
         own = models.context_length(model.config)
         self._context_length = min(own, self._settings.context_length or own)
-        self.weights = weights or PolicyWeights(model, max_resident=self._settings.max_versions)
+        self.weights = weights or PolicyWeights(
+            model, max_resident=self._settings.max_versions, packed=self._settings.packed_weights
+        )
         self._scheduler = Scheduler(
-            self.weights, self._settings, kv_bytes_per_token=_kv_bytes_per_token(model.config, model.dtype)
+            self.weights,
+            self._settings,
+            kv_bytes_per_token=_kv_bytes_per_token(model.config, model.dtype),
+            vocabulary=self._vocabulary,
+            context_length=self._context_length,
         )
         self._engine = EngineThread(
             self._scheduler,
@@ -164,6 +173,18 @@ class EmbeddedSampler:
         """Make or refresh a version from a trainer's tensors (`EmbeddedTrainer.adapter_state`)."""
         self.weights.put(version, adapter_state, scaling)
 
+    def move(self, old: int, new: int) -> int:
+        """Let the generations that wait or run under version `old` go on under `new` from their next token on.
+
+        Takes effect between two steps, for every request handed in before; blocks until then. Keys and values of prompt
+        and sampled tokens are computed anew, a seed goes on at its next index, and each chunk names the version that
+        sampled it. What happens to one sequence on the way ends that sequence alone. Returns how many moved; none of
+        them holds `old` any more.
+
+        Raises: NotFound if `new` is not resident (nothing moved), EngineError if the engine is down.
+        """
+        return self._engine.between_steps(lambda scheduler: scheduler.move(old, new)).result()
+
     async def logprobs(
         self, prompt_ids: Sequence[int], completion_ids: Sequence[int], *, version: int, temperature: float = 1.0
     ) -> list[float]:
@@ -260,6 +281,7 @@ def _completion(request: SampleRequest, parts: Sequence[TokenChunk], error: Exce
         logprobs=tuple(value for part in parts for value in part.logprobs),
         sampled_logprobs=tuple(value for part in parts for value in part.sampled_logprobs),
         version=request.version,
+        versions=tuple(part.version for part in parts for _ in part.ids),
         finish_reason="error" if error is not None or last is None else last,
         error=None if error is None else str(error),
     )

@@ -17,6 +17,10 @@ class SamplerSettings:
     `kv_budget_mb`: memory for keys and values; a sequence waits until prompt and completion fit into it (one alone
     always runs). `prefix_cache_mb`: memory for the keys and values of finished prompts, reused by prompts that extend
     them. `max_versions`: resident policy versions beside the base. `context_length`: caps the model's own.
+    `batch_invariant`: a request's tokens and logprobs are the same to the bit whatever runs beside it, in which order
+    it came, whether its prompt was known, and after a restart, on one machine with one thread count.
+    `packed_weights`: a second copy of the linear weights, laid out for products with few rows; decoding is up to twice
+    as fast for it.
     """
 
     threads: int = 0
@@ -27,6 +31,8 @@ class SamplerSettings:
     prefix_cache_mb: int = 256
     max_versions: int = 4
     context_length: int | None = None
+    batch_invariant: bool = True
+    packed_weights: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

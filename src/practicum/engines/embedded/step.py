@@ -5,15 +5,20 @@ queries, keys and values, one for gate and up, and at one token a sequence no co
 heads that share them. It is for decoder layers of Llama's make (Llama, Mistral, Qwen 2, Qwen 3); every other model runs
 as the module that it is.
 
+On a CPU in float32 its weights are also held in oneDNN's blocked layout: at few rows a product reads memory once,
+where the plain one rearranges the weight each time and takes up to three times as long. It costs a second copy of the
+linear weights.
+
 Legend: B sequences, Q new tokens of each, K positions attended to, H query heads, J key/value heads, D head size,
 E hidden size, N kept positions, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+import copy
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import torch
 from torch.nn import functional
@@ -21,15 +26,31 @@ from torch.nn import functional
 _LLAMA_LIKE = frozenset({"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"})
 
 
-# (ids [B, Q], positions [B, Q], mask [B, 1, Q, K], cache, kept positions or how many of the last) -> logits [B, N, V];
-# keys and values go through `cache.update`.
-Step = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, Any, torch.Tensor | int], torch.Tensor]
+class Step(Protocol):
+    """One forward of a policy."""
+
+    def __call__(
+        self,
+        ids_BQ: torch.Tensor,
+        positions_BQ: torch.Tensor,
+        mask_B1QK: torch.Tensor,
+        cache: Any,
+        keep: torch.Tensor | int,
+    ) -> torch.Tensor:
+        """Logits [B, N, V] of the kept positions, or of the last `keep`; keys and values go through `cache.update`."""
+
+    def first_layer(self) -> Step:
+        """A step with products of the same shapes and, where it can be cut, only one layer."""
 
 
-def step_of(model: Any) -> Step:
-    """The fastest step that is exact for `model`. Parameters replaced later are not seen."""
+def step_of(model: Any, *, packed: bool = True, base: Step | None = None) -> Step:
+    """The fastest step that is exact for `model`. Parameters replaced or written to later are not seen.
+
+    `packed`: hold a blocked copy of the linear weights where that is faster. `base`: the step of a model that shares
+    its output head, whose blocked copy is then shared too.
+    """
     if type(model).__name__ in _LLAMA_LIKE and model.config.hidden_act == "silu":
-        return FusedStep(model)
+        return FusedStep(model, packed=packed, base=base if isinstance(base, FusedStep) else None)
     return ModuleStep(model)
 
 
@@ -38,6 +59,10 @@ class ModuleStep:
 
     def __init__(self, model: Any) -> None:
         self._model = model
+
+    def first_layer(self) -> Step:
+        """The whole module: it cannot be cut."""
+        return self
 
     def __call__(
         self,
@@ -64,9 +89,20 @@ class ModuleStep:
 class _Linear:
     weight: torch.Tensor
     bias: torch.Tensor | None
+    blocked: torch.Tensor | None = None
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return functional.linear(x, self.weight, self.bias)
+        if self.blocked is None:
+            return functional.linear(x, self.weight, self.bias)
+        product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, self.blocked, self.bias, "none", [], "")
+        return product
+
+    def packed(self) -> _Linear:
+        """The same with its weight in blocked layout, where torch has the product for it."""
+        fits = self.weight.device.type == "cpu" and self.weight.dtype == torch.float32
+        if not (fits and torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")):
+            return self
+        return replace(self, blocked=torch.ops.mkldnn._reorder_linear_weight(self.weight.detach()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,16 +129,24 @@ class _Layer:
 class FusedStep:
     """Decoder layers of Llama's make, over the model's own tensors."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, *, packed: bool = True, base: FusedStep | None = None) -> None:
         config = model.config
         self._heads = config.num_attention_heads
         self._kv_heads = config.num_key_value_heads
         self._size = getattr(config, "head_dim", None) or config.hidden_size // self._heads
         self._embed = model.model.embed_tokens.weight
-        self._head = _linear(model.get_output_embeddings())
+        head = model.get_output_embeddings()
+        shared = base is not None and base._head.weight is head.weight and base._head.bias is head.bias
+        self._head = base._head if base is not None and shared else _linear(head, packed)
         self._rotary = model.model.rotary_emb
-        self._layers = [_layer(layer) for layer in model.model.layers]
+        self._layers = [_layer(layer, packed) for layer in model.model.layers]
         self._norm = _norm(model.model.norm)
+
+    def first_layer(self) -> FusedStep:
+        """This step with one layer: products of the same shapes, in a fraction of the time."""
+        cut = copy.copy(self)
+        cut._layers = self._layers[:1]
+        return cut
 
     def __call__(
         self,
@@ -114,11 +158,15 @@ class FusedStep:
     ) -> torch.Tensor:
         """See `Step`."""
         x_BQE = functional.embedding(ids_BQ, self._embed)
-        cos, sin = (table.unsqueeze(1) for table in self._rotary(x_BQE, positions_BQ))
+        cos, sin = (table.unsqueeze(2) for table in self._rotary(x_BQE, positions_BQ))
+        low, high = sin.chunk(2, dim=-1)
+        turned = torch.cat([-low, high], dim=-1)
+        if mask_B1QK.dtype == torch.bool:  # once here, instead of in every layer's attention
+            mask_B1QK = torch.zeros_like(mask_B1QK, dtype=x_BQE.dtype).masked_fill_(~mask_B1QK, -math.inf)
         for index, layer in enumerate(self._layers):
-            x_BQE = x_BQE + self._attend(layer, index, layer.before_attention(x_BQE), cos, sin, mask_B1QK, cache)
+            x_BQE += self._attend(layer, index, layer.before_attention(x_BQE), cos, turned, mask_B1QK, cache)
             gate, up = layer.gate_up(layer.before_mlp(x_BQE)).chunk(2, dim=-1)
-            x_BQE = x_BQE + layer.down(functional.silu(gate) * up)
+            x_BQE += layer.down(functional.silu(gate).mul_(up))
         kept_BNE = x_BQE[:, -keep:] if isinstance(keep, int) else x_BQE[:, keep]
         return self._head(self._norm(kept_BNE))
 
@@ -128,47 +176,43 @@ class FusedStep:
         index: int,
         x_BQE: torch.Tensor,
         cos: torch.Tensor,
-        sin: torch.Tensor,
+        turned_sin: torch.Tensor,
         mask_B1QK: torch.Tensor,
         cache: Any,
     ) -> torch.Tensor:
         batch, length, _ = x_BQE.shape
-        width, kv_width = self._heads * self._size, self._kv_heads * self._size
-        q, k, v = (
-            part.view(batch, length, -1, self._size).transpose(1, 2)
-            for part in torch.split(layer.queries_keys_values(x_BQE), [width, kv_width, kv_width], dim=-1)
-        )
+        heads, kv_heads = self._heads, self._kv_heads
+        qkv = layer.queries_keys_values(x_BQE).view(batch, length, heads + 2 * kv_heads, self._size)
+        turning, v = qkv[:, :, : heads + kv_heads], qkv[:, :, heads + kv_heads :]
         if layer.query_norm is not None and layer.key_norm is not None:
-            q, k = layer.query_norm(q), layer.key_norm(k)
-        q_BHQD, k_BJQD = _rotate(q, cos, sin), _rotate(k, cos, sin)
-        keys_BJKD, values_BJKD = cache.update(k_BJQD, v, index)
+            q, k = torch.split(turning, [heads, kv_heads], dim=2)
+            turning = torch.cat([layer.query_norm(q), layer.key_norm(k)], dim=2)
+        low, high = turning.chunk(2, dim=-1)
+        turning = (turning * cos).add_(torch.cat([high, low], dim=-1).mul_(turned_sin))
+        q_BHQD, k_BJQD = torch.split(turning.transpose(1, 2), [heads, kv_heads], dim=1)
+        keys_BJKD, values_BJKD = cache.update(k_BJQD, v.transpose(1, 2), index)
         if length == 1:  # the query heads of one key/value head stand where positions would
-            grouped = q_BHQD.view(batch, self._kv_heads, -1, self._size)
-            mixed = functional.scaled_dot_product_attention(grouped, keys_BJKD, values_BJKD, attn_mask=mask_B1QK)
-            return layer.out(mixed.reshape(batch, 1, width))
+            grouped = q_BHQD.reshape(batch, kv_heads, -1, self._size) * self._size**-0.5
+            shares = torch.matmul(grouped, keys_BJKD.transpose(2, 3)).add_(mask_B1QK).softmax(-1)
+            return layer.out(torch.matmul(shares, values_BJKD).view(batch, 1, -1))
         mixed = functional.scaled_dot_product_attention(
             q_BHQD, keys_BJKD, values_BJKD, attn_mask=mask_B1QK, enable_gqa=True
         )
-        return layer.out(mixed.transpose(1, 2).reshape(batch, length, width))
+        return layer.out(mixed.transpose(1, 2).reshape(batch, length, -1))
 
 
-def _rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    low, high = x.chunk(2, dim=-1)
-    return x * cos + torch.cat([-high, low], dim=-1) * sin
-
-
-def _layer(layer: Any) -> _Layer:
+def _layer(layer: Any, packed: bool) -> _Layer:
     attention, mlp = layer.self_attn, layer.mlp
     query_norm, key_norm = getattr(attention, "q_norm", None), getattr(attention, "k_norm", None)
     return _Layer(
         before_attention=_norm(layer.input_layernorm),
-        queries_keys_values=_fused(attention.q_proj, attention.k_proj, attention.v_proj),
+        queries_keys_values=_fused(packed, attention.q_proj, attention.k_proj, attention.v_proj),
         query_norm=None if query_norm is None else _norm(query_norm),
         key_norm=None if key_norm is None else _norm(key_norm),
-        out=_linear(attention.o_proj),
+        out=_linear(attention.o_proj, packed),
         before_mlp=_norm(layer.post_attention_layernorm),
-        gate_up=_fused(mlp.gate_proj, mlp.up_proj),
-        down=_linear(mlp.down_proj),
+        gate_up=_fused(packed, mlp.gate_proj, mlp.up_proj),
+        down=_linear(mlp.down_proj, packed),
     )
 
 
@@ -176,15 +220,17 @@ def _norm(module: Any) -> _Norm:
     return _Norm(module.weight, module.variance_epsilon)
 
 
-def _linear(module: Any) -> _Linear:
-    return _Linear(module.weight, module.bias)
+def _linear(module: Any, packed: bool) -> _Linear:
+    plain = _Linear(module.weight, module.bias)
+    return plain.packed() if packed else plain
 
 
-def _fused(*modules: Any) -> _Linear:
+def _fused(packed: bool, *modules: Any) -> _Linear:
     """One product for several. The modules' weights become views of its weight: same values, no memory of its own."""
     weight = torch.cat([module.weight.detach() for module in modules])
     parts = torch.split(weight, [module.weight.shape[0] for module in modules])
     for module, part in zip(modules, parts, strict=True):
         module.weight.data = part
     biases = [module.bias for module in modules if module.bias is not None]
-    return _Linear(weight, torch.cat(biases) if biases else None)
+    plain = _Linear(weight, torch.cat(biases) if biases else None)
+    return plain.packed() if packed else plain

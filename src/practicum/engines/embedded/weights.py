@@ -45,11 +45,12 @@ def shared_copy(model: Any) -> Any:
 class PolicyWeights:
     """Versions by number. Version 0 is the base and stays. Thread-safe; merging happens outside the lock."""
 
-    def __init__(self, model: Any, *, max_resident: int = 4) -> None:
+    def __init__(self, model: Any, *, max_resident: int = 4, packed: bool = True) -> None:
         self._base = model
+        self._packed = packed
         self._max_resident = max_resident
         self._lock = threading.Lock()
-        self._base_step = step_of(model)
+        self._base_step = step_of(model, packed=packed)
         self._versions: dict[int, ServedVersion] = {
             0: ServedVersion(version=0, model=model, step=self._base_step, digest="")
         }
@@ -102,7 +103,7 @@ class PolicyWeights:
             self._install(base, replace=False)
             return
         merged = self._merge(read_adapter(adapter_path, self._base, digest=digest))
-        served = ServedVersion(version=version, model=merged, step=step_of(merged), digest=digest)
+        served = ServedVersion(version=version, model=merged, step=self._step_of(merged), digest=digest)
         self._install(served, replace=False)
 
     def put(self, version: int, adapter_state: Mapping[str, torch.Tensor], scaling: float) -> None:
@@ -112,7 +113,7 @@ class PolicyWeights:
         rank = next((int(tensor.shape[0]) for name, tensor in adapter_state.items() if ".lora_A." in name), 0)
         check_state(adapter_state, _modules_of(adapter_state, self._base), rank)
         merged = self._merge(Adapter(state=adapter_state, scaling=scaling, rank=rank))
-        served = ServedVersion(version=version, model=merged, step=step_of(merged), digest="")
+        served = ServedVersion(version=version, model=merged, step=self._step_of(merged), digest="")
         self._install(served, replace=True)
 
     def drop(self, version: int) -> None:
@@ -122,6 +123,9 @@ class PolicyWeights:
                 raise Conflict(f"version {version} is {'live' if version else 'the base'} and stays resident.")
             self._get(version).retired = True
             del self._versions[version]
+
+    def _step_of(self, merged: Any) -> Step:
+        return step_of(merged, packed=self._packed, base=self._base_step)
 
     def _get(self, version: int) -> ServedVersion:
         served = self._versions.get(version)
