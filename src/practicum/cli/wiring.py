@@ -54,6 +54,15 @@ def settings(config: Path | None, chosen: dict[str, str]) -> Config:
     return load_config(config, chosen)
 
 
+def recipe(config: Path | None, chosen: dict[str, str]) -> Config:
+    """The resolved configuration of a training run; the tasks that a recipe names may lie beside it."""
+    resolved = settings(config, chosen)
+    tasks = resolved.train.tasks
+    if config is None or tasks is None or "train.tasks" in chosen or not (beside := config.parent / tasks).is_file():
+        return resolved
+    return resolved.model_copy(update={"train": resolved.train.model_copy(update={"tasks": beside})})
+
+
 @contextmanager
 def opened(config: Config) -> Iterator[tuple[Store, Registry]]:
     """The store and the registry of a home."""

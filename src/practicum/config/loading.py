@@ -20,7 +20,7 @@ from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
-from practicum.config.learning import CurationConfig, EvalsConfig, GateConfig, InternConfig, LearnConfig
+from practicum.config.learning import CurationConfig, EvalsConfig, GateConfig, LearnConfig, TrainConfig
 from practicum.config.section import Section
 from practicum.config.serving import FeedbackConfig, GatewayConfig, ModelConfig, RolloutsConfig, ServerConfig
 from practicum.errors import ConfigError
@@ -41,7 +41,7 @@ class Config(Section):
     feedback: FeedbackConfig = Field(default_factory=FeedbackConfig)
     rollouts: RolloutsConfig = Field(default_factory=RolloutsConfig)
     learn: LearnConfig = Field(default_factory=LearnConfig)
-    intern: InternConfig = Field(default_factory=InternConfig)
+    train: TrainConfig = Field(default_factory=TrainConfig)
     gate: GateConfig = Field(default_factory=GateConfig)
     evals: EvalsConfig = Field(default_factory=EvalsConfig)
     curation: CurationConfig = Field(default_factory=CurationConfig)

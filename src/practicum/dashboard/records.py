@@ -10,7 +10,7 @@ from practicum.types.feedback import FeedbackForm
 from practicum.types.manifests import EntryUse
 from practicum.types.policies import Decision, GateCheck, PolicyStatus
 
-ReportKind = Literal["learn", "intern"]
+ReportKind = Literal["learn", "train"]
 ReportState = Literal["promoted", "refused", "stopped", "unfinished"]
 
 # trained: a step learned from its kind; chosen: picked to train, but no finished training is on record; unused: no step
@@ -135,7 +135,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """One run, of learning from feedback or of an internship.
+    """One run, of learning from feedback or of training on tasks.
 
     What the run did not get to is None or empty; nothing is guessed.
     `verdict` is one sentence for people. `reason` is the decision's, or why training stopped. `version` is the

@@ -87,7 +87,7 @@ def build(store: Records, registry: Versions, run_id: str | None = None) -> Repo
         pairs=pairs,
         shown=choose(pairs),
         log=_log(outputs),
-        kind="intern" if run.config.get("kind") == "intern" else "learn",
+        kind="learn" if run.config.get("kind", "learn") == "learn" else "train",
     )
     return replace(report, verdict=sentence(report))
 

@@ -12,7 +12,7 @@ from practicum.types.policies import Decision, GateCheck
 
 def sentence(report: Report) -> str:
     """Asked; changed; decided, as far as the run got."""
-    if report.kind == "intern":
+    if report.kind == "train":
         asked, changed = worked_on(report), what_tasks_show(report)
     else:
         asked, changed = asked_for(report.items), what_changed(report.rates, report.target)
@@ -43,10 +43,10 @@ def asked_for(items: Sequence[Item]) -> str:
 
 
 def worked_on(report: Report) -> str:
-    """How much an internship did."""
+    """How much training on tasks did."""
     steps, rollouts = len(report.log), sum(int(figures.get("rollouts", 0)) for figures in report.log)
     if not steps:
-        return "No step of this internship is on record"
+        return "No step of this run is on record"
     return f"The agent learned from {plural(rollouts, 'rollout')} in {plural(steps, 'step')}"
 
 

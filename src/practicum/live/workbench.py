@@ -30,5 +30,8 @@ class Workbench(Protocol):
     def serve(self, version: PolicyVersion) -> None:
         """Make a version servable by `policy`. Raises CorruptArtifact."""
 
+    def advance(self, old: PolicyVersion, new: PolicyVersion) -> None:
+        """Let what is being sampled under `old` go on under `new`, which is made servable. Raises CorruptArtifact."""
+
     def refresh(self) -> None:
         """Bring `STUDENT` to the trainer's current weights."""

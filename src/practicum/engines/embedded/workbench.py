@@ -118,6 +118,11 @@ class EmbeddedWorkbench:
         if version.version not in self._sampler.weights.versions:
             self._sampler.weights.load(version.version, adapter, version.digest if adapter else "")
 
+    def advance(self, old: PolicyVersion, new: PolicyVersion) -> None:
+        """Let what is sampled under `old`, or will be asked of it, go on under `new`. Raises CorruptArtifact."""
+        self.serve(new)
+        self._sampler.move(old.version, new.version)
+
     def refresh(self) -> None:
         """Bring `STUDENT` to the trainer's current weights."""
         self._sampler.put(STUDENT, self.trainer.adapter_state(), self.trainer.scaling)

@@ -5,6 +5,7 @@ key says run, step, version and the whole task; a batch of which nothing could b
 and is asked for anew by the next process only.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,8 @@ import pytest
 from practicum.config import Config
 from practicum.errors import ConfigError, HarnessError
 from practicum.harnesses.results import RolloutResult
-from practicum.live.internship import GroupSource, Syllabus, graded, load_syllabus
+from practicum.live.groups import GroupSource, graded
+from practicum.live.syllabus import Syllabus, load_syllabus
 from practicum.types.episodes import TrainingRow
 from practicum.types.outcomes import Outcome
 from practicum.types.policies import PolicyVersion
@@ -134,9 +136,13 @@ class Desk:
         self.rewards = rewards
         self.ended_at = list(ended_at)
         self.asked: list[Mapping[str, Task]] = []
+        self.queued: list[Mapping[str, Task]] = []
 
     def check(self, tasks: Sequence[Task]) -> None:
         """All of them can be run."""
+
+    def submit(self, tasks: Mapping[str, Task]) -> None:
+        self.queued.append(tasks)
 
     def run(self, tasks: Mapping[str, Task]) -> dict[str, list[RolloutResult]]:
         self.asked.append(tasks)
@@ -155,9 +161,9 @@ def task(task_id: str, **more: Any) -> Task:
     return Task(task_id=task_id, **{**given, **more})
 
 
-def source(desk: Desk, *, train: Sequence[Task] | None = None, since: float = 50.0, **intern: Any) -> GroupSource:
+def source(desk: Desk, *, train: Sequence[Task] | None = None, since: float = 50.0, **changed: Any) -> GroupSource:
     config = Config.model_validate(
-        {"gateway": {"model_name": "clerk"}, "intern": {"groups": 2, "samples": 2, "eval_every": 2, **intern}}
+        {"gateway": {"model_name": "clerk"}, "train": {"groups": 2, "samples": 2, "eval_every": 2, **changed}}
     )
 
     def version(step: int) -> PolicyVersion:
@@ -218,7 +224,7 @@ def test_a_batch_without_a_reward_is_an_error_that_names_the_cause() -> None:
     assert none.value.message == (
         "None of the 4 rollouts of step 1 could be graded; 4 of them: harness_failed: it is not installed."
     )
-    assert "practicum intern" in none.value.hint and len(desk.asked) == 1
+    assert "practicum train" in none.value.hint and len(desk.asked) == 1
 
 
 def test_what_failed_in_an_earlier_process_is_asked_for_anew_once() -> None:
@@ -226,3 +232,76 @@ def test_what_failed_in_an_earlier_process_is_asked_for_anew_once() -> None:
     with pytest.raises(HarnessError):
         source(desk, since=50.0).batch(1)
     assert [sorted(key.rsplit(":", 1)[1] for key in asked) for asked in desk.asked] == [["0"] * 2, ["1"] * 2, ["2"] * 2]
+
+
+def named(asked: Mapping[str, Task]) -> list[str]:
+    """Step, version and task of each submission key."""
+    return sorted(key.removeprefix("run_1:").rsplit(":", 2)[0] for key in asked)
+
+
+def test_groups_are_admitted_ahead_and_trained_in_the_order_of_admission() -> None:
+    desk = Desk(REWARDS)
+    asynchronous = source(desk, eval_every=0, max_staleness=2, steps=4)
+    assert not asynchronous.batch(0).on_policy
+    # Step 0 finds nothing under way: the groups of steps 1 and 2 begin under its weights, and those of 3 later.
+    assert [named(each) for each in desk.queued] == [
+        ["step 1:v7:a", "step 1:v7:b"],
+        ["step 2:v7:a", "step 2:v7:b"],
+    ]
+    asynchronous.batch(1)
+    assert named(desk.asked[1]) == ["step 1:v7:a", "step 1:v7:b"], "it trains what was admitted for it"
+    assert named(desk.queued[-1]) == ["step 3:v8:a", "step 3:v8:b"]
+    before = len(desk.queued)
+    asynchronous.batch(3)
+    assert len(desk.queued) == before, "nothing is admitted behind the last step"
+
+
+def test_staleness_is_counted_token_by_token_from_the_weights_that_sampled_it() -> None:
+    class Later(Desk):
+        """Sampling went on under newer weights: the last token's version is 9, that of step 2."""
+
+        def run(self, tasks: Mapping[str, Task]) -> dict[str, list[RolloutResult]]:
+            return {
+                key: [replace(one, rows=tuple(replace(r, versions=(7, None, 9)) for r in one.rows)) for one in results]
+                for key, results in super().run(tasks).items()
+            }
+
+    facts = source(Later(REWARDS), eval_every=0, max_staleness=2).batch(2).facts
+    assert (facts["staleness"], facts["staleness_max"]) == (1.0, 2.0)
+    assert "staleness" not in source(Desk(REWARDS), eval_every=0).batch(2).facts
+
+
+def test_tasks_are_drawn_by_what_was_known_of_them_when_they_were_admitted() -> None:
+    names = [f"t{number}" for number in range(40)]
+    rewards = {name: (1.0, 1.0) if number < 20 else (1.0, 0.0) for number, name in enumerate(names)}
+    drawn = source(Desk(rewards), train=[task(n) for n in names], groups=8, eval_every=0, curriculum="pass_rate")
+    easy = [sum(one.task_id in names[:20] for one in drawn._plan(step)) for step in (0,)]
+    for step in range(30):
+        drawn.batch(step)
+    late = sum(one.task_id in names[:20] for step in range(30, 60) for one in drawn._plan(step)) / 30
+    assert late < 2.5 and easy[0] >= 2, "what always succeeds is drawn a fifth as often as what sometimes does"
+    resumed = source(Desk(rewards), train=[task(n) for n in names], groups=8, eval_every=0, curriculum="pass_rate")
+    assert resumed._plan(30) != drawn._plan(30)
+    resumed.restore(json.loads(json.dumps(drawn.state())))
+    assert resumed._plan(30) == drawn._plan(30)
+    # What came of the steps that were not known yet changes nothing about a step admitted ahead of them.
+    ahead = source(Desk(rewards), train=[task(n) for n in names], groups=8, curriculum="pass_rate", max_staleness=3)
+    ahead.restore({"rates": {"0": rates_of(drawn, 0)}})
+    planned = ahead._plan(4)
+    ahead.restore({"rates": {str(step): rates_of(drawn, step) for step in range(4)}})
+    assert ahead._plan(4) == planned
+
+
+def rates_of(drawn: GroupSource, step: int) -> Any:
+    return drawn.state()["rates"][str(step)]
+
+
+def test_own_environments_are_sampled_as_the_run_says_and_by_its_seed() -> None:
+    own = [task("a", harness="environment", options={"sampling": {"max_tokens": 8, "temperature": 1.0}}), task("b")]
+    desk = Desk(REWARDS)
+    source(desk, train=own, eval_every=0, sampling={"temperature": 0.7}, spare_samples=3).batch(1)
+    (asked,) = desk.asked
+    options = {one.task_id: one.options for one in asked.values()}
+    assert options["a"] == {"sampling": {"max_tokens": 8, "temperature": 0.7}, "seed": "0:step 1"}
+    assert options["b"] == {}, "a black box chooses for itself"
+    assert {(one.num_samples, one.stop_after) for one in asked.values()} == {(5, 2)}

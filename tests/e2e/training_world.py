@@ -1,4 +1,4 @@
-"""A small internship of real parts: tasks for a harness of one request, and the settings under which it learns.
+"""A small training run of real parts: tasks for a harness of one request, and the settings under which it learns.
 
 The harness is a process that asks the model once and leaves its answer in a file; the check prints which share of that
 answer is made of plain lower-case letters, which a random model varies from answer to answer. Each rollout of a task
@@ -63,8 +63,8 @@ TRAIN = [task("late", number, **MORE) for number in range(2)]
 HELDOUT = [task("broken", number) for number in range(8)]
 '''
 
-INTERN = """
-[intern]
+SETTINGS = """
+[train]
 tasks = {tasks}
 steps = {steps}
 groups = 2
@@ -87,6 +87,6 @@ def write_tasks(folder: Path, *, more: str = "{}") -> Path:
     return path
 
 
-def intern_settings(tiny_folder: Path, tasks: Path, *, steps: int) -> str:
+def train_settings(tiny_folder: Path, tasks: Path, *, steps: int) -> str:
     """Settings under which a random model can be promoted: it learns fast, and moves far."""
-    return settings(tiny_folder) + INTERN.format(tasks=json.dumps(str(tasks)), steps=steps)
+    return settings(tiny_folder) + SETTINGS.format(tasks=json.dumps(str(tasks)), steps=steps)

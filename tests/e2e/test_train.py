@@ -1,4 +1,4 @@
-"""`practicum intern` as a user runs it: exit statuses, reports, what its errors say, and a run that is killed.
+"""`practicum train` as a user runs it: exit statuses, reports, what its errors say, and a run that is killed.
 
 Pins: 0 where the gate promotes, 3 where it refuses or the run stops itself, 2 for tasks that cannot be run, 1 where
 nothing could be graded; SIGKILL within a step loses no rollout that had ended; a version that was a step's can be
@@ -18,15 +18,15 @@ import pytest
 from practicum.store import open_store
 from practicum.types.rollouts import Rollout
 from tests.e2e.conftest import Cli
-from tests.e2e.internship_world import intern_settings, write_tasks
+from tests.e2e.training_world import train_settings, write_tasks
 
 
-def an_intern(tmp_path: Path, tiny_folder: Path, *, steps: int, more: str = "{}") -> Cli:
-    return Cli(tmp_path / "home", intern_settings(tiny_folder, write_tasks(tmp_path / "tasks", more=more), steps=steps))
+def a_trainee(tmp_path: Path, tiny_folder: Path, *, steps: int, more: str = "{}") -> Cli:
+    return Cli(tmp_path / "home", train_settings(tiny_folder, write_tasks(tmp_path / "tasks", more=more), steps=steps))
 
 
 def failed(cli: Cli, *arguments: str) -> tuple[int, str]:
-    process = cli.start("intern", *arguments)
+    process = cli.start("train", *arguments)
     _, err = process.communicate(timeout=300)
     assert "Traceback" not in err, err
     return process.returncode, err
@@ -34,13 +34,13 @@ def failed(cli: Cli, *arguments: str) -> tuple[int, str]:
 
 @pytest.mark.slow
 def test_promoted_then_refused_and_each_has_its_report(tmp_path: Path, tiny_folder: Path) -> None:
-    cli = an_intern(tmp_path, tiny_folder, steps=2)
-    told = json.loads(cli.run("intern", "--json", "--set", "gate.min_gain=-1"))
+    cli = a_trainee(tmp_path, tiny_folder, steps=2)
+    told = json.loads(cli.run("train", "--json", "--set", "gate.min_gain=-1"))
     assert told["verdict"] == "promote" and told["decision"]["version"] == 2
     report = json.loads(cli.run("report", "--json"))
-    assert (report["kind"], report["state"], report["live"]) == ("intern", "promoted", 2)
+    assert (report["kind"], report["state"], report["live"]) == ("train", "promoted", 2)
     assert [figures["rollouts"] for figures in report["log"]] == [16, 16]
-    refused = cli.run("intern", "--set", "gate.min_gain=0.99", "--set", "intern.steps=1", status=(3,))
+    refused = cli.run("train", "--set", "gate.min_gain=0.99", "--set", "train.steps=1", status=(3,))
     assert refused.startswith("refuse version 3: target: reward on held-out tasks")
     shown = cli.run("report")
     assert "mean reward on held-out tasks" in shown and "held-out tasks the mean reward went" in " ".join(shown.split())
@@ -67,8 +67,8 @@ def rollouts(cli: Cli) -> dict[str, Rollout]:
 
 @pytest.mark.slow
 def test_kill_9_within_a_step_loses_no_rollout_that_had_ended(tmp_path: Path, tiny_folder: Path) -> None:
-    cli = an_intern(tmp_path, tiny_folder, steps=3)
-    process = cli.start("intern")
+    cli = a_trainee(tmp_path, tiny_folder, steps=3)
+    process = cli.start("train")
     deadline = time.monotonic() + 240
     while len([one for one in rollouts(cli).values() if one.state == "ended"]) < 20:  # in step 1, of 16 rollouts each
         assert process.poll() is None and time.monotonic() < deadline
@@ -77,7 +77,7 @@ def test_kill_9_within_a_step_loses_no_rollout_that_had_ended(tmp_path: Path, ti
     process.communicate()
     before = {name: one for name, one in rollouts(cli).items() if one.state == "ended"}
     assert len(before) < 48
-    cli.run("intern", status=(0, 3))
+    cli.run("train", status=(0, 3))
     after = rollouts(cli)
     assert {name: after[name] for name in before} == before
     assert len(after) == 3 * 16 + 16 and all(one.cause == "finished" for one in after.values())
@@ -98,7 +98,7 @@ def test_kill_9_within_a_step_loses_no_rollout_that_had_ended(tmp_path: Path, ti
 def test_tasks_that_cannot_be_run_are_refused_before_anything_is(
     tmp_path: Path, tiny_folder: Path, more: str, said: tuple[str, str]
 ) -> None:
-    cli = an_intern(tmp_path, tiny_folder, steps=1, more=more)
+    cli = a_trainee(tmp_path, tiny_folder, steps=1, more=more)
     status, err = failed(cli)
     assert status == 2 and all(part in err for part in said), err
     assert not rollouts(cli)
@@ -112,18 +112,18 @@ def test_without_a_file_of_tasks_it_says_how_to_give_one(cli: Cli) -> None:
 
 
 def test_rollouts_that_all_fail_end_it_with_their_cause(tmp_path: Path, tiny_folder: Path) -> None:
-    cli = an_intern(tmp_path, tiny_folder, steps=4, more="{'options': {'command': ['true']}}")
+    cli = a_trainee(tmp_path, tiny_folder, steps=4, more="{'options': {'command': ['true']}}")
     status, err = failed(cli)
     assert status == 1
     assert "None of the 16 rollouts of step 0 could be graded; 16 of them: no_model_call: no model call came." in err
-    assert "run `practicum intern` again" in err
+    assert "run `practicum train` again" in err
     assert len(rollouts(cli)) == 16, "it does not try step after step"
     assert "has not finished" in " ".join(cli.run("report").split())
 
 
 def test_a_run_that_stops_itself_has_a_status_and_a_reason(tmp_path: Path, tiny_folder: Path) -> None:
-    cli = an_intern(tmp_path, tiny_folder, steps=4, more="{'graders': {'exit_status': {'command': ['true']}}}")
-    process: subprocess.Popen[str] = cli.start("intern")
+    cli = a_trainee(tmp_path, tiny_folder, steps=4, more="{'graders': {'exit_status': {'command': ['true']}}}")
+    process: subprocess.Popen[str] = cli.start("train")
     out, _ = process.communicate()
     assert process.returncode == 3
     assert out.startswith(

@@ -1,4 +1,4 @@
-"""An internship through its real parts: gateway, rollout service, sandboxes, a real harness process, a real tiny model.
+"""A training run through its real parts: gateway, rollout service, sandboxes, a real harness, a tiny model.
 
 Pins: every call is on record in its rollout's session, under the version of its step; the reward rises and the weights
 move; sampler and trainer agree on every step; the gate decides by held-out tasks and asks nothing of single answers;
@@ -16,7 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tests.e2e.conftest import tiny_folder
-from tests.e2e.internship_world import intern_settings, write_tasks
+from tests.e2e.training_world import train_settings, write_tasks
 
 from practicum.capture.stalls import Stalls
 from practicum.cli import rollout_host, wiring
@@ -26,8 +26,10 @@ from practicum.engines.embedded.workbench import EmbeddedWorkbench
 from practicum.errors import HarnessError, NotFound
 from practicum.gateway import create_app
 from practicum.harnesses.results import RolloutResult
-from practicum.live.internship import Internship, Rollouts, load_syllabus
+from practicum.live.groups import Rollouts
 from practicum.live.prompts import PromptBook
+from practicum.live.syllabus import load_syllabus
+from practicum.live.training import Training
 from practicum.live.workshop import Workshop
 from practicum.policies import Registry
 from practicum.store import Store, open_store
@@ -40,7 +42,7 @@ STEPS = 12
 
 @dataclass(frozen=True)
 class Ran:
-    """A home in which an internship has run."""
+    """A home in which a training run has run."""
 
     config: Config
     store: Store
@@ -68,15 +70,15 @@ def as_it_is(rollouts: Rollouts) -> Rollouts:
     return rollouts
 
 
-def intern(
+def trained(
     config: Config,
     store: Store,
     *,
     through: Callable[[Rollouts], Rollouts] = as_it_is,
     progress: Callable[..., None] = silent,
 ) -> Ran:
-    """Run an internship, or go on with one, as `practicum intern` does."""
-    assert config.intern.tasks is not None
+    """Run a training run, or go on with one, as `practicum train` does."""
+    assert config.train.tasks is not None
     registry, stalls = Registry(store, config.policies_dir), Stalls()
     bench = EmbeddedWorkbench(Path(config.model.id), config.model, config.learn)
     renderer = wiring.renderer(config)
@@ -84,12 +86,12 @@ def intern(
     service = partial(rollout_host.rollout_service, config, store, stalls)
     try:
         with Workshop(app, config.server, service) as workshop:
-            run_id, decision = Internship(
+            run_id, decision = Training(
                 store=store,
                 registry=registry,
                 config=config,
                 prompts=PromptBook(renderer, config.gateway.default_max_tokens),
-                syllabus=load_syllabus(config.intern.tasks),
+                syllabus=load_syllabus(config.train.tasks),
                 rollouts=through(workshop),
                 workbench=lambda: bench,
                 progress=progress,
@@ -101,17 +103,17 @@ def intern(
 
 def home(folder: Path, tiny: Path, *, steps: int, more: str = "{}", **changed: str) -> Config:
     toml = folder / "practicum.toml"
-    toml.write_text(intern_settings(tiny, write_tasks(folder / "tasks", more=more), steps=steps), encoding="utf-8")
+    toml.write_text(train_settings(tiny, write_tasks(folder / "tasks", more=more), steps=steps), encoding="utf-8")
     named = {name.replace("__", "."): value for name, value in changed.items()}
     return load_config(toml, {"home": str(folder / "home"), **named}, environ={})
 
 
 @pytest.fixture(scope="module")
 def whole(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
-    """An internship that nothing disturbed."""
+    """A training run that nothing disturbed."""
     config = home(tmp_path_factory.mktemp("whole"), tiny_folder, steps=STEPS)
     with open_store(config.store_path) as store:
-        yield intern(config, store)
+        yield trained(config, store)
 
 
 def test_the_reward_rises_and_the_policy_that_earned_it_is_promoted(whole: Ran) -> None:
@@ -177,7 +179,7 @@ def test_the_report_speaks_of_rollouts_and_tasks(whole: Ran) -> None:
     assert whole.decision is not None
     report = build(whole.store, whole.registry)
     assert (report.kind, report.state, report.previous, report.version) == (
-        "intern",
+        "train",
         "promoted",
         0,
         whole.decision.version,
@@ -229,7 +231,7 @@ def asked(store: Store) -> dict[str, int]:
 @pytest.mark.parametrize(
     "deaths",
     [
-        [{"progress": dies_at("internship", 2)}, {"through": partial(DiesAfter, 2)}],
+        [{"progress": dies_at("train", 2)}, {"through": partial(DiesAfter, 2)}],
         [{"progress": dies_at("train", 1)}, {"through": partial(DiesAfter, 1)}, {"progress": dies_at("gate", 1)}],
     ],
     ids=["in training", "behind training"],
@@ -242,9 +244,9 @@ def test_a_run_that_died_goes_on_with_what_it_had_asked_for(
     with open_store(config.store_path) as store:
         for death in deaths:
             with pytest.raises(Interrupted):
-                intern(config, store, **death)
+                trained(config, store, **death)
             assert [run.state for run in store.runs()] == ["running"] and not store.decisions()
-        ran = intern(config, store)
+        ran = trained(config, store)
         assert [(run.run_id, run.state) for run in store.runs()] == [(ran.run_id, "finished")]
         assert store.decisions() == [ran.decision]
         assert set(asked(store).values()) == {1} and len(asked(store)) == 2 * steps + 16
@@ -266,12 +268,12 @@ def test_a_harness_that_is_missing_is_named_and_the_run_goes_on_once_it_is_there
     with open_store(config.store_path) as store:
         for tried in (1, 2):
             with pytest.raises(HarnessError, match="None of the 16 rollouts of step 0 could be graded") as missing:
-                intern(config, store)
+                trained(config, store)
             assert "harness_failed: command cannot be started: it is not installed" in missing.value.message
             assert len(store.groups(limit=1000)) == 2 * tried
         agent.write_text('#!/bin/sh\nexec python3 -I -S agent.py "$@"\n')
         agent.chmod(0o755)
-        ran = intern(config, store)
+        ran = trained(config, store)
         assert [run.run_id for run in store.runs()] == [ran.run_id] and ran.decision is not None
         assert [figures["graded"] for figures in ran.log()] == [16, 16]
 
@@ -280,7 +282,7 @@ def test_tasks_that_teach_nothing_end_the_run_with_the_reason(tiny_folder: Path,
     same = '{"graders": {"exit_status": {"command": ["true"]}}}'
     config = home(tmp_path, tiny_folder, steps=9, more=same)
     with open_store(config.store_path) as store:
-        ran = intern(config, store)
+        ran = trained(config, store)
         assert ran.decision is None and store.runs()[0].state == "stopped"
         reason = ran.outputs["stopped"]["reason"]
         assert reason.startswith("2 steps in a row had no signal; of the last one's rollouts were left out: 16 because")
@@ -296,7 +298,7 @@ def test_a_run_whose_outset_is_not_live_any_more_ends_and_the_next_one_begins_an
     config = home(tmp_path, tiny_folder, steps=1)
     with open_store(config.store_path) as store:
         with pytest.raises(Interrupted):
-            intern(config, store, progress=dies_at("register", 1))
+            trained(config, store, progress=dies_at("register", 1))
         registry = Registry(store, config.policies_dir)
         made = next(known for known in registry.list() if known.status == "candidate")
         registry.apply_decision(
@@ -310,9 +312,9 @@ def test_a_run_whose_outset_is_not_live_any_more_ends_and_the_next_one_begins_an
                 created_at=1.0,
             )
         )
-        ran = intern(config, store)
+        ran = trained(config, store)
         assert ran.decision is None
         assert ran.outputs["stopped"]["reason"].startswith(
             f"The run set out from version 0, and {made.version} is live by now."
         )
-        assert intern(config, store).run_id != ran.run_id
+        assert trained(config, store).run_id != ran.run_id
