@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -98,7 +99,9 @@ class GroupSource:
         self._rates[step] = by_task(results)
         facts = dict(made.facts) | self._staleness(results, step)
         if self._settings.eval_every and step % self._settings.eval_every == 0:
+            began = time.monotonic()
             facts |= self.evaluated(version.version, f"eval {step}")
+            facts["eval_s"] = time.monotonic() - began
         return replace(made, facts=facts)
 
     def state(self) -> dict[str, Any]:

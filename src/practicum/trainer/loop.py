@@ -129,7 +129,8 @@ class Run:
     def _step(self, index: int, phase: Phase, step: int) -> dict[str, Any]:
         began = time.monotonic()
         batch = phase.source.batch(step)
-        sampled_s = time.monotonic() - began
+        made_s = time.monotonic() - began
+        sampled_s = made_s - batch.facts.get("eval_s", 0.0)
         figures: dict[str, Any] = {"phase": phase.name, "step": step, "sampled_tokens": batch.sampled_tokens}
         figures.update(batch.facts)
         streams = [stream for stream in batch.streams if any(any(row.weights) for row in stream.rows)]
@@ -146,7 +147,7 @@ class Run:
         figures.update(_summed(results))
         if batch.on_policy:
             figures["logprob_gap"] = _logprob_gap(results)
-        return figures | {"sample_s": sampled_s, "train_s": time.monotonic() - began - sampled_s}
+        return figures | {"sample_s": sampled_s, "train_s": time.monotonic() - began - made_s}
 
     def _checkpoint(self, source: RowSource) -> None:
         """The log is part of the checkpoint's folder name's truth: both are replaced together by one rename."""
