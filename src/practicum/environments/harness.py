@@ -1,8 +1,8 @@
 """The harness of in-house environments: it talks to the policy over HTTP like any other, and to the team's code in a
 process of the rollout's own.
 
-So what it asks is recorded, linked and trained on like what a black-box harness asks. The team's code cannot hang, block
-or bring down the service, and finds no trace of another rollout.
+So what it asks is recorded, linked and trained on like what a black-box harness asks. The team's code cannot hang or
+bring down the service, and finds no trace of another rollout.
 
 Invariants: what the policy said goes back to it unchanged, so an episode only grows; a fault that the policy can cause
 is told to it and scored, a fault of the environment ends the rollout unscored; the process ends with the rollout's

@@ -1,7 +1,7 @@
 """Which environments a task may name: whoever runs the service decides, since naming code is running it.
 
-A file must lie in one of the folders, a module must be one that Practicum ships unless modules are allowed at all. Paths
-that are not absolute are taken from the first folder.
+A file must lie in one of the folders; a module must be one that Practicum ships, unless modules are allowed at all.
+Paths that are not absolute are taken from the first folder.
 """
 
 from __future__ import annotations

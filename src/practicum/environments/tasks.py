@@ -114,7 +114,7 @@ def where_it_stands(code: object) -> str:
     if not name or "<" in name:
         raise UsageError(
             f"{code!r} cannot be loaded by another process.",
-            hint="Give a class or a function that stands at the top of a file, not a lambda or one made inside another.",
+            hint="Give a class or a function that stands at the top of a file, not a lambda.",
         )
     module = str(getattr(code, "__module__", ""))
     try:

@@ -40,7 +40,7 @@ class Tool:
 
 
 @cache
-def toolbox(kind: type[Environment]) -> dict[str, Tool]:
+def toolbox(kind: Any) -> dict[str, Tool]:
     """The tools of a class by name, in the order in which it defines them. Raises TypeError for one that cannot be."""
     found: dict[str, Tool] = {}
     for base in reversed(kind.__mro__):

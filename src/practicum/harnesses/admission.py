@@ -1,4 +1,4 @@
-"""Whether a task can be run here, said when it is submitted and not after three attempts; and the harnesses' own end."""
+"""Whether a task can be run here, said when it is submitted and not after three attempts; and harnesses' own end."""
 
 from __future__ import annotations
 

@@ -63,8 +63,8 @@ class Harness(Protocol):
     """An adapter. One instance serves many runs at once.
 
     An adapter may have `check(options)`, which raises UsageError for a task's options when the task is submitted;
-    `sandbox_on_demand` true where it takes an `OnDemandSandbox`, made when it is first used; and `aclose()`, awaited when
-    the service ends.
+    `sandbox_on_demand` true where it takes an `OnDemandSandbox`, made when it is first used; and `aclose()`, awaited
+    when the service ends.
     """
 
     @property
