@@ -54,7 +54,8 @@ def train(
 
         bench, renderer = wiring.workbench(resolved), wiring.renderer(resolved)
         app = create_app(resolved, store, registry, bench.sampler, renderer, stalls=stalls)
-        with Workshop(app, resolved.server, wiring.rollout_service(resolved, store, stalls)) as workshop:
+        service = wiring.rollout_service(resolved, store, stalls, tasks=chosen.tasks)
+        with Workshop(app, resolved.server, service) as workshop:
             run_id, decision = Training(
                 store=store,
                 registry=registry,
