@@ -11,7 +11,7 @@ from practicum.types.manifests import EntryUse
 from practicum.types.policies import Decision, GateCheck, PolicyStatus
 
 ReportKind = Literal["learn", "train"]
-ReportState = Literal["promoted", "refused", "stopped", "unfinished"]
+ReportState = Literal["promoted", "refused", "stopped", "trained", "unfinished"]
 
 # trained: a step learned from its kind; chosen: picked to train, but no finished training is on record; unused: no step
 # of a finished training learned from its kind; heldout: never trained on, kept to judge; excluded: left out, with a

@@ -56,7 +56,8 @@ def build(store: Records, registry: Versions, run_id: str | None = None) -> Repo
     decision = decision_from(outputs["decide"]["decision"]) if "decide" in outputs else None
     items = _items(store, run, outputs, manifest)
     checks = checks_from(outputs["gate"]["checks"]) if "gate" in outputs else decision.checks if decision else ()
-    figures = outputs.get("gate", {}).get("figures") or (decision.figures if decision else {})
+    measured = outputs.get("gate") or outputs.get("evaluate") or {}
+    figures = measured.get("figures") or (decision.figures if decision else {})
     known = _known(registry, run.run_id, outputs)
     pairs = tuple(pair_from(row) for row in outputs.get("gate", {}).get("examples", ()))
     report = Report(
@@ -106,7 +107,9 @@ def _find(runs: Sequence[Run], run_id: str | None) -> Run:
 def _state(run: Run, outputs: Outputs, decision: Decision | None) -> ReportState:
     if decision is not None:
         return "promoted" if decision.verdict == "promote" else "refused"
-    return "stopped" if "stopped" in outputs or run.state == "stopped" else "unfinished"
+    if "stopped" in outputs or run.state == "stopped":
+        return "stopped"
+    return "trained" if run.state == "finished" else "unfinished"
 
 
 def _model(run: Run) -> str:

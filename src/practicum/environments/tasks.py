@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
-from importlib.util import find_spec
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -131,12 +131,15 @@ def where_it_stands(code: object) -> str:
 
 
 def _origin(module: str) -> str | None:
-    """The file that the import system finds under a module's name."""
-    try:
-        spec = find_spec(module)
-    except (ImportError, ValueError, AttributeError):
-        return None
-    return spec.origin if spec else None
+    """The file that another process finds under a module's name; what this one made up under it does not count."""
+    found, folders, name = None, None, ""
+    for part in module.split("."):
+        name = f"{name}.{part}" if name else part
+        found = PathFinder.find_spec(name, folders)
+        if found is None:
+            return None
+        folders = found.submodule_search_locations
+    return found.origin if found else None
 
 
 def _task(

@@ -182,7 +182,7 @@ class GroupSource:
         if task.harness == OWN_HARNESS:
             changed = settings.heldout_sampling if heldout else settings.sampling
             options["sampling"] = {**options.get("sampling", {}), **changed}
-            options["seed"] = f"{self._config.learn.seed}:{label}"
+            options["seed"] = _seed(self._config.learn.seed, label)
         return replace(
             task,
             options=options,
@@ -218,6 +218,11 @@ def _pool_weight(rate: float | None) -> float:
     if rate is None:
         return 1.0
     return _HARD_WEIGHT if rate <= _HARD else 1.0 if rate <= _NORMAL else _EASY_WEIGHT
+
+
+def _seed(seed: int, label: str) -> int:
+    """48 bits; not Python's own hash, which differs from process to process."""
+    return int.from_bytes(hashlib.sha256(f"{seed}:{label}".encode()).digest()[:6], "big")
 
 
 def _named(task: Task) -> str:

@@ -16,7 +16,7 @@ import pytest
 from practicum.config import Config
 from practicum.errors import ConfigError, HarnessError
 from practicum.harnesses.results import RolloutResult
-from practicum.live.groups import GroupSource, graded
+from practicum.live.groups import GroupSource, _seed, graded
 from practicum.live.syllabus import Syllabus, load_syllabus
 from practicum.types.episodes import TrainingRow
 from practicum.types.outcomes import Outcome
@@ -302,6 +302,6 @@ def test_own_environments_are_sampled_as_the_run_says_and_by_its_seed() -> None:
     source(desk, train=own, eval_every=0, sampling={"temperature": 0.7}, spare_samples=3).batch(1)
     (asked,) = desk.asked
     options = {one.task_id: one.options for one in asked.values()}
-    assert options["a"] == {"sampling": {"max_tokens": 8, "temperature": 0.7}, "seed": "0:step 1"}
+    assert options["a"] == {"sampling": {"max_tokens": 8, "temperature": 0.7}, "seed": _seed(0, "step 1")}
     assert options["b"] == {}, "a black box chooses for itself"
     assert {(one.num_samples, one.stop_after) for one in asked.values()} == {(5, 2)}
