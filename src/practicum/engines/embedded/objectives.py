@@ -15,7 +15,7 @@ import torch
 from practicum.algorithms import losses
 from practicum.engines.embedded.batches import Targets
 from practicum.engines.embedded.settings import TrainerSettings
-from practicum.types.training import LossName
+from practicum.types.training import LossName, PolicyGradient
 
 _SLICE = 128
 
@@ -36,6 +36,7 @@ def evaluate(
     targets: Targets,
     settings: TrainerSettings,
     *,
+    policy_gradient: PolicyGradient = PolicyGradient(),
     teacher_NV: torch.Tensor | None = None,
     reference_NV: torch.Tensor | None = None,
 ) -> Objective:
@@ -56,7 +57,7 @@ def evaluate(
             assert teacher_NV is not None
             loss, figures = _distill(leaf, teacher_NV[index].float(), part, settings)
         else:
-            loss, figures = _loss(name, scaled, part, settings)
+            loss, figures = _loss(name, scaled, part, policy_gradient)
         if reference_NV is not None:
             kl = losses.full_kl(scaled, reference_NV[index].float() / temperatures)
             figures["kl_sum"] = kl.detach().sum()
@@ -78,20 +79,19 @@ def _loss(
     name: LossName,
     scaled: torch.Tensor,
     part: Targets,
-    settings: TrainerSettings,
+    gradient: PolicyGradient,
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     logprobs = losses.token_logprobs(scaled, part.ids)
     if name == "cross_entropy":
         return losses.cross_entropy(logprobs, part.weights), {}
-    gradient = settings.policy_gradient
     loss, figures = losses.policy_gradient(
         logprobs,
         part.sampler_logprobs,
         part.advantages,
         part.weights,
-        ratio_cap=gradient.ratio_cap,
-        mask_above=gradient.mask_above,
-        mask_below=gradient.mask_below,
+        ratio_cap=gradient.cap or float("inf"),
+        mask_above=float("inf") if gradient.trust_above is None else gradient.trust_above,
+        mask_below=float("inf") if gradient.trust_below is None else gradient.trust_below,
         negative_scale=gradient.negative_scale,
     )
     return loss, {f"{key}_sum": value for key, value in figures.items()}
