@@ -33,8 +33,9 @@ class PolicyGradient:
 
     Corrections for pi_old (pi, where the ratio is to mu) having left mu: `tis_cap` multiplies by min(pi_old/mu, cap);
     `icepop` drops tokens whose ratio lies outside; a row is rejected where its geometric mean ratio lies outside
-    `geometric`, its mean k3 exceeds `max_k3`, a token's ratio falls below `veto`, or A < 0 and its mean log(mu/pi)
-    exceeds `sequence_delta`. What is dropped stays in the weights' denominator.
+    `geometric`, its mean k3 exceeds `max_k3`, a token's ratio falls below `veto`, its mean |log pi/mu| exceeds
+    `max_drift`, or A < 0 and its mean log(mu/pi) exceeds `sequence_delta`. What is dropped stays in the weights'
+    denominator.
 
     `kl_coef` times the KL to the reference, by `kl_kind`: over the whole vocabulary, or of the sampled token;
     `kl_unbiased` weighs the latter by pi/mu, so that its gradient is that of KL(pi||ref) whoever sampled.
@@ -55,6 +56,7 @@ class PolicyGradient:
     geometric: tuple[float, float] | None = None
     max_k3: float | None = None
     veto: float | None = None
+    max_drift: float | None = None
     sequence_delta: float | None = None
     kl_coef: float = 0.0
     kl_kind: Literal["full", "k2", "k3"] = "full"
@@ -71,6 +73,8 @@ class PolicyGradient:
             raise ValueError(
                 "tis_cap corrects pi_old/mu; with the ratio against the sampler, `cap` bounds pi/mu already"
             )
+        if self.dual_clip is not None and self.dual_clip <= 1 + self.clip_high:
+            raise ValueError(f"dual_clip is {self.dual_clip}; it must lie above 1 + clip_high, {1 + self.clip_high}")
         for name in ("icepop", "geometric"):
             bounds = getattr(self, name)
             if bounds is not None and not 0 <= bounds[0] <= 1 <= bounds[1]:
@@ -79,7 +83,7 @@ class PolicyGradient:
     @property
     def needs_rows(self) -> bool:
         """Whether a token's weight depends on its whole row, not on the token alone."""
-        rejections = (self.geometric, self.max_k3, self.veto, self.sequence_delta)
+        rejections = (self.geometric, self.max_k3, self.veto, self.max_drift, self.sequence_delta)
         return self.ratio == "sequence" or any(bound is not None for bound in rejections)
 
 

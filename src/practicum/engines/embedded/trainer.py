@@ -142,7 +142,7 @@ class EmbeddedTrainer:
 
         `sums` has, over those tokens: `entropy_sum`, `weight_sum`, `logprob_delta_sum`, `_max` and `_tokens` (against
         the sampler, where known), `kl_sum` (exact KL to the reference, once there is one), `divergence_sum` (distill),
-        `masked_sum`, `capped_sum`, `ratio_sum` and `k3_sum` (policy_gradient).
+        the figures of `surrogates.Coefficients` as `masked_sum` and so on (policy_gradient).
 
         Raises: Unsupported, RequestError, ContextOverflow, EngineError for a value that is not finite.
         """
