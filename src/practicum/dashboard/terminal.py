@@ -36,7 +36,13 @@ from practicum.dashboard.wording import (
 )
 
 WIDTH = 100
-_TONES = {"promoted": "bold blue", "refused": "bold yellow", "stopped": "bold yellow", "trained": "bold", "unfinished": "bold"}
+_TONES = {
+    "promoted": "bold blue",
+    "refused": "bold yellow",
+    "stopped": "bold yellow",
+    "trained": "bold",
+    "unfinished": "bold",
+}
 _PAIRS_SHOWN = 3
 
 

@@ -21,8 +21,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Protocol
 
-from practicum.algorithms import grpo
+from practicum.algorithms.group import Graded
 from practicum.algorithms.order import epoch_order, weighted_picks
+from practicum.algorithms.table import Algorithm
 from practicum.config import Config
 from practicum.errors import HarnessError
 from practicum.evals.stats import mean_interval
@@ -30,7 +31,7 @@ from practicum.harnesses.results import RolloutResult
 from practicum.live.syllabus import Syllabus
 from practicum.types.policies import PolicyVersion
 from practicum.types.rollouts import Task
-from practicum.types.training import Batch
+from practicum.types.training import Batch, Datum
 
 OWN_HARNESS = "environment"  # the one whose sampling is ours to choose
 _MOST_TURNS = 100  # of asking anew for what nobody could grade
@@ -59,8 +60,10 @@ class GroupSource:
     Args:
         syllabus: the tasks.
         rollouts: runs them.
+        algorithm: makes rows of what they came to.
         version: publishes the weights of a step, makes them servable and gives the version.
         config: sections `train` and `learn`, and the name of the model.
+        score: logprobs [T] of rows under the trainer's weights as they stand, for an algorithm that asks for them.
         run_id: makes the submission keys.
         since: UTC seconds; rollouts that ended before, with none of their batch graded, are asked for anew.
     """
@@ -69,14 +72,18 @@ class GroupSource:
         self,
         syllabus: Syllabus,
         rollouts: Rollouts,
+        algorithm: Algorithm,
         version: Callable[[int], PolicyVersion],
+        score: Callable[[Sequence[Datum]], Sequence[Sequence[float]]],
         config: Config,
         run_id: str,
         since: float,
     ) -> None:
         self._syllabus = syllabus
         self._rollouts = rollouts
+        self._algorithm = algorithm
         self._version = version
+        self._score = score
         self._config = config
         self._settings = config.train
         self._run_id = run_id
@@ -95,7 +102,9 @@ class GroupSource:
         for later in range(step + 1, min(step + ahead, self._settings.steps - 1) + 1):
             self._rollouts.submit(self._jobs(self._plan(later), self._admitted_under(later), f"step {later}", 0))
         results = self.run(self._plan(step), self._admitted_under(step), f"step {step}")
-        made = grpo.batch([graded(one) for one in results], on_policy=ahead == 0)
+        if self._algorithm.resamples:
+            results += self._filled(step, results, version.version)
+        made = self._with_proximal(self._algorithm.batch([graded(one) for one in results], on_policy=ahead == 0))
         self._rates[step] = by_task(results)
         facts = dict(made.facts) | self._staleness(results, step)
         if self._settings.eval_every and step % self._settings.eval_every == 0:
@@ -122,6 +131,36 @@ class GroupSource:
             "heldout_high": found.high,
             "heldout_tasks": float(found.n),
         }
+
+    def _filled(self, step: int, results: Sequence[RolloutResult], version: int) -> list[RolloutResult]:
+        """Rollouts of further tasks in place of groups without a signal: so many as are missing, in bounded rounds."""
+        more: list[RolloutResult] = []
+        done = {one.rollout.task_id for one in results}
+        for turn in range(self._settings.resample_rounds):
+            missing = self._settings.groups - len(self._algorithm.signal([graded(one) for one in [*results, *more]]))
+            left = [task for task in self._syllabus.train if task.task_id not in done]
+            if missing <= 0 or not left:
+                break
+            order = weighted_picks([1.0] * len(left), missing, step, self._config.learn.seed + turn + 1)
+            picked = [left[index] for index in order]
+            done |= {task.task_id for task in picked}
+            more += self.run(picked, version, f"step {step}, filled up {turn + 1}")
+        return more
+
+    def _with_proximal(self, batch: Batch) -> Batch:
+        if not self._algorithm.needs_proximal:
+            return batch
+        streams = [
+            replace(
+                stream,
+                rows=[
+                    replace(row, old_logprobs=tuple(values))
+                    for row, values in zip(stream.rows, self._score(stream.rows), strict=True)
+                ],
+            )
+            for stream in batch.streams
+        ]
+        return replace(batch, streams=streams)
 
     def _plan(self, step: int) -> list[Task]:
         """The step's tasks: in shuffled epochs, or drawn by what is known of them when the step is admitted."""
@@ -201,16 +240,18 @@ def by_task(results: Sequence[RolloutResult]) -> dict[str, float]:
     return {task: math.fsum(values) / len(values) for task, values in rewards.items()}
 
 
-def graded(result: RolloutResult) -> grpo.Graded:
+def graded(result: RolloutResult) -> Graded:
     """A rollout as the algorithm takes it; one that takes no part has neither reward nor rows, and its cause."""
     rollout = result.rollout
     out = result.excluded is not None
-    return grpo.Graded(
+    return Graded(
         rollout_id=rollout.rollout_id,
         group=(rollout.task_id, rollout.role),
         reward=None if out else result.reward,
         rows=() if out else result.rows,
         cause=(result.excluded or "").partition(":")[0],
+        truncated=result.truncated,
+        feedback="\n".join(outcome.reason for outcome in rollout.outcomes if outcome.reason),
     )
 
 

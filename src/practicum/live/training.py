@@ -21,6 +21,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from practicum.algorithms.sdpo import Told
+from practicum.algorithms.table import algorithm
 from practicum.config import Config
 from practicum.errors import GuardTripped
 from practicum.evals.stats import proportion
@@ -38,8 +40,9 @@ from practicum.store import Store
 from practicum.trainer.guards import Guards
 from practicum.trainer.loop import Phase, Run
 from practicum.types.ids import new_id
+from practicum.types.local import STUDENT, ScoreRequest
 from practicum.types.policies import Decision, PolicyVersion
-from practicum.types.training import Progress
+from practicum.types.training import Datum, Progress
 
 _SOLVED = 0.5
 _STEP_NOTE = "weights before step "
@@ -71,6 +74,8 @@ class Training(Steps):
         workbench: Callable[[], Workbench],
         progress: Progress = silent,
     ) -> None:
+        chosen = config.train
+        self._algorithm = algorithm(chosen.algorithm, chosen.options, teacher_prompt=self._teacher_prompt)
         super().__init__("train", store=store, registry=registry, config=config, workbench=workbench, progress=progress)
         self._prompts = prompts
         self._syllabus = syllabus
@@ -103,6 +108,8 @@ class Training(Steps):
         live = self._outset(outputs)
         settings, bench = self._config.train, self._bench()
         bench.start_from(live)
+        if self._algorithm.distill is not None:
+            bench.configure_distill(self._algorithm.distill)
         phase = Phase(
             name="train",
             source=self._source(run_id, live),
@@ -122,7 +129,40 @@ class Training(Steps):
         def version(step: int) -> PolicyVersion:
             return live if step == 0 else self._step_version(run_id, live, step)
 
-        return GroupSource(self._syllabus, self._rollouts, version, self._config, run_id, self._began)
+        return GroupSource(
+            self._syllabus,
+            self._rollouts,
+            self._algorithm,
+            version,
+            self._scored,
+            self._config,
+            run_id,
+            self._began,
+        )
+
+    def _scored(self, rows: Sequence[Datum]) -> list[tuple[float, ...]]:
+        self._bench().refresh()
+        return self._bench().policy.score(
+            [
+                ScoreRequest(
+                    prompt_ids=row.prompt_ids,
+                    completion_ids=row.completion_ids,
+                    version=STUDENT,
+                    temperature=row.temperature,
+                )
+                for row in rows
+            ]
+        )
+
+    def _teacher_prompt(self, told: Told) -> tuple[int, ...] | None:
+        """The prompt of a row with a sibling's solution, or what was said of the rollout, in its last user message."""
+        call = self._store.get_call(told.row.call_ids[0])
+        if call is None:
+            return None
+        solution = told.solution and self._prompts.text(told.solution.rows[-1].completion_ids)
+        ids = self._prompts.told_ids(call, solution=solution or "", feedback=told.feedback)
+        fits = len(ids) + len(told.row.completion_ids) <= self._bench().sampler.context_length
+        return ids if fits else None
 
     def _outset(self, outputs: Outputs) -> PolicyVersion:
         """The version that the run set out from. Raises GuardTripped where it is not live any more."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from practicum.types.local import LocalPolicy
 from practicum.types.policies import PolicyVersion
@@ -32,6 +33,9 @@ class Workbench(Protocol):
 
     def advance(self, old: PolicyVersion, new: PolicyVersion) -> None:
         """Let what is being sampled under `old` go on under `new`, which is made servable. Raises CorruptArtifact."""
+
+    def configure_distill(self, changed: Mapping[str, Any]) -> None:
+        """Set what the trainer's `distill` loss is; what is not named stays."""
 
     def refresh(self) -> None:
         """Bring `STUDENT` to the trainer's current weights."""

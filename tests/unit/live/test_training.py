@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from practicum.algorithms.table import algorithm as algorithm_of
 from practicum.config import Config
 from practicum.errors import ConfigError, HarnessError
 from practicum.harnesses.results import RolloutResult
@@ -22,6 +23,7 @@ from practicum.types.episodes import TrainingRow
 from practicum.types.outcomes import Outcome
 from practicum.types.policies import PolicyVersion
 from practicum.types.rollouts import Rollout, Task
+from practicum.types.training import Datum
 
 GOOD = """
 from __future__ import annotations
@@ -161,6 +163,10 @@ def task(task_id: str, **more: Any) -> Task:
     return Task(task_id=task_id, **{**given, **more})
 
 
+def scored(rows: Sequence[Datum]) -> list[tuple[float, ...]]:
+    return [(-0.25,) * len(row.completion_ids) for row in rows]
+
+
 def source(desk: Desk, *, train: Sequence[Task] | None = None, since: float = 50.0, **changed: Any) -> GroupSource:
     config = Config.model_validate(
         {"gateway": {"model_name": "clerk"}, "train": {"groups": 2, "samples": 2, "eval_every": 2, **changed}}
@@ -172,7 +178,8 @@ def source(desk: Desk, *, train: Sequence[Task] | None = None, since: float = 50
         )
 
     syllabus = Syllabus(train=tuple(train or (task("a"), task("b"))), heldout=(task("c"), task("d")))
-    return GroupSource(syllabus, desk, version, config, "run_1", since)
+    algorithm = algorithm_of(config.train.algorithm, config.train.options)
+    return GroupSource(syllabus, desk, algorithm, version, scored, config, "run_1", since)
 
 
 REWARDS = {"a": (1.0, 0.0), "b": (0.5, 0.5), "c": (1.0, 1.0), "d": (None, 1.0)}
@@ -305,3 +312,24 @@ def test_own_environments_are_sampled_as_the_run_says_and_by_its_seed() -> None:
     assert options["a"] == {"sampling": {"max_tokens": 8, "temperature": 0.7}, "seed": _seed(0, "step 1")}
     assert options["b"] == {}, "a black box chooses for itself"
     assert {(one.num_samples, one.stop_after) for one in asked.values()} == {(5, 2)}
+
+
+def test_an_algorithm_that_fills_its_batch_gets_further_groups_and_stops_after_so_many_rounds() -> None:
+    names = [f"t{number}" for number in range(8)]
+    rewards = {name: (1.0, 0.0) if name == "t7" else (0.5, 0.5) for name in names} | {"c": (1.0,), "d": (1.0,)}
+    tasks = [task(name) for name in names]
+    desk = Desk(rewards)
+    batch = source(desk, train=tasks, eval_every=0, algorithm="dapo", groups=1, resample_rounds=20).batch(0)
+    asked = [one.task_id for each in desk.asked for one in each.values()]
+    assert "t7" in asked and len(asked) == len(set(asked)) and batch.facts["groups"] == len(asked)
+    assert {row.row_id for row in batch.streams[0].rows} == {"t7/0", "t7/1"}
+    desk = Desk({**rewards, "t7": (1.0, 1.0)})
+    batch = source(desk, train=tasks, eval_every=0, algorithm="dapo", groups=2, resample_rounds=2).batch(0)
+    assert [len(each) for each in desk.asked] == [2, 2, 2] and not batch.streams[0].rows
+    assert batch.facts["left_out/its group has no signal"] == 12
+
+
+def test_an_algorithm_that_asks_for_the_trainer_s_own_logprobs_gets_them() -> None:
+    made = source(Desk(REWARDS), eval_every=0, options={"against": "proximal", "tis_cap": 2.0}).batch(0)
+    assert {row.old_logprobs for row in made.streams[0].rows} == {(-0.25,) * 3}
+    assert {row.old_logprobs for row in source(Desk(REWARDS), eval_every=0).batch(0).streams[0].rows} == {None}

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 import torch
 
-from practicum.algorithms import losses
+from practicum.algorithms import losses, surrogates
 from practicum.engines.embedded.batches import Targets
 from practicum.engines.embedded.settings import TrainerSettings
-from practicum.types.training import LossName
+from practicum.types.training import LossName, PolicyGradient
 
 _SLICE = 128
 
@@ -36,6 +36,7 @@ def evaluate(
     targets: Targets,
     settings: TrainerSettings,
     *,
+    policy_gradient: PolicyGradient = PolicyGradient(),
     teacher_NV: torch.Tensor | None = None,
     reference_NV: torch.Tensor | None = None,
 ) -> Objective:
@@ -46,6 +47,11 @@ def evaluate(
     logits_NV = logits_NV.detach()
     result = Objective(0.0, {}, torch.zeros_like(logits_NV), _logprobs(logits_NV, targets))
     sums: dict[str, float] = defaultdict(float)
+    pushes = None
+    if name == "policy_gradient":
+        reference = None if reference_NV is None else _logprobs(reference_NV, targets)
+        pushes = _pushes(result.logprobs, targets, policy_gradient, reference)
+        sums.update({f"{key}_sum": float(value) for key, value in pushes.figures.items()})
     active_A = targets.weights.nonzero().squeeze(1)
     for index in torch.split(active_A, _SLICE):
         part = targets.at(index)
@@ -56,12 +62,12 @@ def evaluate(
             assert teacher_NV is not None
             loss, figures = _distill(leaf, teacher_NV[index].float(), part, settings)
         else:
-            loss, figures = _loss(name, scaled, part, settings)
+            loss, figures = _loss(scaled, part, None if pushes is None else pushes.at(index))
         if reference_NV is not None:
             kl = losses.full_kl(scaled, reference_NV[index].float() / temperatures)
             figures["kl_sum"] = kl.detach().sum()
-            if settings.distill.kl_coef:
-                loss = loss + settings.distill.kl_coef * (part.weights * kl).sum()
+            if coefficient := _exact_kl_coef(name, settings, policy_gradient):
+                loss = loss + coefficient * (part.weights * kl).sum()
         figures["entropy_sum"] = losses.entropy(scaled.detach()).sum()
         loss.backward()  # type: ignore[no-untyped-call]
         assert leaf.grad is not None
@@ -75,26 +81,34 @@ def evaluate(
 
 
 def _loss(
-    name: LossName,
-    scaled: torch.Tensor,
-    part: Targets,
-    settings: TrainerSettings,
+    scaled: torch.Tensor, part: Targets, pushes: surrogates.Coefficients | None
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     logprobs = losses.token_logprobs(scaled, part.ids)
-    if name == "cross_entropy":
+    if pushes is None:
         return losses.cross_entropy(logprobs, part.weights), {}
-    gradient = settings.policy_gradient
-    loss, figures = losses.policy_gradient(
+    return surrogates.policy_gradient(logprobs, pushes), {}
+
+
+def _pushes(
+    logprobs: torch.Tensor, targets: Targets, settings: PolicyGradient, reference: torch.Tensor | None
+) -> surrogates.Coefficients:
+    """What each token is pushed by; the logprobs must be those of whole rows where `settings.needs_rows`."""
+    return surrogates.coefficients(
         logprobs,
-        part.sampler_logprobs,
-        part.advantages,
-        part.weights,
-        ratio_cap=gradient.ratio_cap,
-        mask_above=gradient.mask_above,
-        mask_below=gradient.mask_below,
-        negative_scale=gradient.negative_scale,
+        targets.sampler_logprobs,
+        targets.advantages,
+        targets.weights,
+        settings,
+        rows_N=targets.rows,
+        old_N=targets.old_logprobs,
+        reference_N=reference,
     )
-    return loss, {f"{key}_sum": value for key, value in figures.items()}
+
+
+def _exact_kl_coef(name: LossName, settings: TrainerSettings, policy_gradient: PolicyGradient) -> float:
+    """The weight of the KL over the whole vocabulary: the trainer's own anchor, and the policy gradient's if full."""
+    full = name == "policy_gradient" and policy_gradient.kl_kind == "full"
+    return settings.distill.kl_coef + (policy_gradient.kl_coef if full else 0.0)
 
 
 def _distill(

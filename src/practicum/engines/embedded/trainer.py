@@ -30,7 +30,7 @@ from practicum.engines.embedded.objectives import Objective, evaluate
 from practicum.engines.embedded.settings import DistillSettings, LoraSettings, TrainerSettings
 from practicum.engines.embedded.threads import apply_threads
 from practicum.errors import Conflict, EngineError, Unsupported
-from practicum.types.training import Capabilities, Checkpoint, Datum, ForwardBackward, LossName
+from practicum.types.training import Capabilities, Checkpoint, Datum, ForwardBackward, LossName, PolicyGradient
 
 # Results of this many calls can be returned again; of older ones only the key is known, and repeating it is refused.
 _RESULTS_KEPT = 16
@@ -130,27 +130,40 @@ class EmbeddedTrainer:
         self.policy.put("reference", self._read(adapter_path, digest))
         self._measures_kl = True
 
-    def forward_backward(self, batch: Sequence[Datum], loss: LossName, *, key: str) -> ForwardBackward:
+    def forward_backward(
+        self,
+        batch: Sequence[Datum],
+        loss: LossName,
+        *,
+        key: str,
+        policy_gradient: PolicyGradient = PolicyGradient(),
+    ) -> ForwardBackward:
         """Accumulate gradients of the summed loss over tokens of non-zero weight.
 
         `sums` has, over those tokens: `entropy_sum`, `weight_sum`, `logprob_delta_sum`, `_max` and `_tokens` (against
         the sampler, where known), `kl_sum` (exact KL to the reference, once there is one), `divergence_sum` (distill),
-        `masked_sum`, `capped_sum`, `ratio_sum` and `k3_sum` (policy_gradient).
+        the figures of `surrogates.Coefficients` as `masked_sum` and so on (policy_gradient).
 
         Raises: Unsupported, RequestError, ContextOverflow, EngineError for a value that is not finite.
         """
         if loss not in self.capabilities.losses:
             raise Unsupported(f"the embedded trainer has no loss {loss!r}; it has {sorted(self.capabilities.losses)}.")
-        content = f"{loss}:{_digest_of([asdict(row) for row in batch])}"
+        content = f"{loss}:{_digest_of([asdict(policy_gradient), *(asdict(row) for row in batch)])}"
         if (known := self._recall(key, content)) is not None:
             return ForwardBackward(
                 **{**known, "logprobs": {row: tuple(values) for row, values in known["logprobs"].items()}}
             )
-        check_rows(batch, loss, context_length=self._context_length, vocabulary=self._vocabulary)
+        check_rows(
+            batch,
+            loss,
+            context_length=self._context_length,
+            vocabulary=self._vocabulary,
+            policy_gradient=policy_gradient,
+        )
         parameters = self.policy.parameters()
         before = {name: _grad(parameter).clone() for name, parameter in parameters.items()}
         try:
-            result = self._accumulate(batch, loss)
+            result = self._accumulate(batch, loss, policy_gradient)
             if not all(bool(torch.isfinite(_grad(parameter)).all()) for parameter in parameters.values()):
                 raise EngineError("the gradient is not finite; this batch was left out.")
         except BaseException:
@@ -254,14 +267,14 @@ class EmbeddedTrainer:
         """Write the policy as a peft adapter with a model card, atomically; returns its digest."""
         return write_adapter(folder, self.adapter_state(), self._lora, base_model=self._base_name)
 
-    def _accumulate(self, batch: Sequence[Datum], loss: LossName) -> ForwardBackward:
+    def _accumulate(self, batch: Sequence[Datum], loss: LossName, policy_gradient: PolicyGradient) -> ForwardBackward:
         loss_sum, tokens = 0.0, 0
         sums: dict[str, float] = {}
         logprobs: dict[str, tuple[float, ...]] = {}
         for number, rows in enumerate(micro_batches(batch, self._settings.micro_batch_tokens)):
             if number and self._yield is not None:
                 self._yield()
-            objective = self._micro_batch(rows, loss)
+            objective = self._micro_batch(rows, loss, policy_gradient)
             if not math.isfinite(objective.loss_sum):
                 raise EngineError(f"the loss of rows {[row.row_id for row in rows]} is not finite; it was left out.")
             loss_sum += objective.loss_sum
@@ -274,15 +287,23 @@ class EmbeddedTrainer:
                 tokens += sum(weight != 0 for weight in row.weights)
         return ForwardBackward(loss_sum=loss_sum, tokens=tokens, sums=sums, logprobs=logprobs)
 
-    def _micro_batch(self, rows: Sequence[Datum], loss: LossName) -> Objective:
+    def _micro_batch(self, rows: Sequence[Datum], loss: LossName, policy_gradient: PolicyGradient) -> Objective:
         tokens, targets = tokens_of(rows), targets_of(rows)
         teacher, untold = self._teacher(rows, tokens) if loss == "distill" else (None, None)
         reference = None
-        if self._measures_kl:
+        if self._measures_kl or (loss == "policy_gradient" and policy_gradient.kl_coef):
             shared = untold is not None and self.policy.same(rows[0].against, "reference")
             reference = untold if shared else self.policy.frozen_logits("reference", tokens)
         logits = self.policy.logits(tokens, recompute=tokens.ids_BT.numel() > self._settings.checkpoint_over_tokens)
-        objective = evaluate(loss, logits, targets, self._settings, teacher_NV=teacher, reference_NV=reference)
+        objective = evaluate(
+            loss,
+            logits,
+            targets,
+            self._settings,
+            policy_gradient=policy_gradient,
+            teacher_NV=teacher,
+            reference_NV=reference,
+        )
         if bool((targets.weights != 0).any()):
             torch.autograd.backward(logits, objective.gradient)
         objective.gradient = torch.empty(0)
