@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from practicum.types.feedback import FeedbackForm
@@ -125,12 +125,13 @@ class Measures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What training took."""
+    """What training took. `rollouts`: how many of a training run's were learned from, and how many not, by reason."""
 
     steps: int | None
     skipped_steps: int | None
     sampled_tokens: int | None
     trained_tokens: int | None
+    rollouts: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

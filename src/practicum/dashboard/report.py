@@ -6,6 +6,7 @@ Works for a run in any state: what a run did not get to is None or empty.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePath
@@ -81,7 +82,7 @@ def build(store: Records, registry: Versions, run_id: str | None = None) -> Repo
         target=next((line for line in checks if line.name.startswith("target:")), None),
         checks=checks,
         measures=_measures(figures),
-        work=_work(outputs.get("train", {})),
+        work=_work(outputs.get("train", {}), _log(outputs)),
         stages=_stages(run, steps, outputs),
         manifest_digest=manifest.digest if manifest else "",
         adapter_digest=known.digest if known else str(outputs.get("train", {}).get("digest", "")),
@@ -156,13 +157,26 @@ def _measures(figures: Mapping[str, Any]) -> Measures:
     )
 
 
-def _work(train: Mapping[str, Any]) -> Work:
+def _work(train: Mapping[str, Any], log: Sequence[Mapping[str, Any]]) -> Work:
     return Work(
         steps=train.get("steps"),
         skipped_steps=train.get("skipped_steps"),
         sampled_tokens=train.get("sampled_tokens"),
         trained_tokens=train.get("trained_tokens"),
+        rollouts=_rollouts(log),
     )
+
+
+def _rollouts(log: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Every rollout of every step, under what became of it; what an algorithm keeps without a signal is named too."""
+    found: Counter[str] = Counter()
+    for figures in log:
+        found["learned from"] += int(figures.get("with_signal", 0))
+        for name, n in figures.items():
+            if name.startswith("left_out/"):
+                found[name.removeprefix("left_out/")] += int(n)
+    rest = sum(int(figures.get("rollouts", 0)) for figures in log) - found.total()
+    return {reason: n for reason, n in [*found.most_common(), ("kept without a signal", rest)] if n}
 
 
 def _known(registry: Versions, run_id: str, outputs: Outputs) -> PolicyVersion | None:

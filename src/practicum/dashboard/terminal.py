@@ -210,6 +210,7 @@ def _fates(report: Report) -> Table | None:
 
 def _cost(report: Report) -> Table:
     made = f"{'–' if report.previous is None else report.previous} → {report.version} ({report.status or 'unknown'})"
+    rollouts = report.work.rollouts
     time = ", ".join(f"{stage.name} {duration(stage.elapsed_s)}" for stage in report.stages)
     rows = [
         ("versions", f"{'none was made' if report.version is None else made}; version {report.live} is live now"),
@@ -217,6 +218,7 @@ def _cost(report: Report) -> Table:
         ("time", time or "–"),
         ("tokens", f"{count(report.work.sampled_tokens)} sampled, {count(report.work.trained_tokens)} trained on"),
         ("steps", f"{count(report.work.steps)}, {count(report.work.skipped_steps)} skipped"),
+        *([("rollouts", "; ".join(f"{n:,} {why}" for why, n in rollouts.items()))] if rollouts else []),
         ("manifest", report.manifest_digest or "–"),
     ]
     return _grid([(Text(name, style="dim"), one_line(text, 200)) for name, text in rows])
