@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
@@ -17,6 +16,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from practicum.environments.environment import Environment
 
 _TAKEN = frozenset(name for name in vars(Environment) if not name.startswith("_"))
+
+
+_TOOLBOXES: dict[type[Environment], dict[str, Tool]] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +41,14 @@ class Tool:
         return getattr(world, self.name)(**values)
 
 
-@cache
-def toolbox(kind: Any) -> dict[str, Tool]:
+def toolbox(kind: type[Environment]) -> dict[str, Tool]:
     """The tools of a class by name, in the order in which it defines them. Raises TypeError for one that cannot be."""
+    if kind not in _TOOLBOXES:
+        _TOOLBOXES[kind] = _toolbox(kind)
+    return _TOOLBOXES[kind]
+
+
+def _toolbox(kind: type[Environment]) -> dict[str, Tool]:
     found: dict[str, Tool] = {}
     for base in reversed(kind.__mro__):
         for name, member in vars(base).items():
