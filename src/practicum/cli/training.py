@@ -10,13 +10,14 @@ from typing import Annotated, Any
 
 import typer
 
-from practicum.cli.wiring import HomeOption, JsonOption, SetOption
+from practicum.cli.wiring import ConfigOption, HomeOption, JsonOption, SetOption
 
 
 def train(
     recipe: Annotated[
         Path | None, typer.Argument(help="TOML file with a section [train]; none takes practicum.toml.")
     ] = None,
+    config: ConfigOption = None,
     home: HomeOption = None,
     model: Annotated[str | None, typer.Option(help="Model: a name, a folder or a hub id.")] = None,
     tasks: Annotated[Path | None, typer.Option(help="Python file with lists TRAIN and HELDOUT of tasks.")] = None,
@@ -35,7 +36,9 @@ def train(
     from practicum.live.training import Training
     from practicum.live.workshop import Workshop
 
-    resolved = wiring.recipe(recipe, wiring.overrides(sets, home, model__id=model, train__tasks=tasks))
+    if recipe is not None and config is not None:
+        raise UsageError("A recipe is the configuration.", hint="Give either RECIPE or --config.")
+    resolved = wiring.recipe(recipe or config, wiring.overrides(sets, home, model__id=model, train__tasks=tasks))
     chosen = resolved.train
     if chosen.tasks is None:
         raise UsageError("There are no tasks to learn from.", hint="Give a file with --tasks, or set train.tasks.")

@@ -84,6 +84,10 @@ class Workshop:
         """Queue groups under their submission keys, and return. Raises what the service raises."""
         self._wait_for(self._submitted(tasks))
 
+    def cancel(self, key: str, task: Task) -> None:
+        """Call off the group of a submission. Raises what the service raises."""
+        self._wait_for(self._cancelled(key, task))
+
     def run(self, tasks: Mapping[str, Task]) -> dict[str, list[RolloutResult]]:
         """Each task's results under its submission key. Raises what the service raises."""
         return self._wait_for(self._collected(tasks))
@@ -103,6 +107,10 @@ class Workshop:
     async def _submitted(self, tasks: Mapping[str, Task]) -> dict[str, str]:
         assert self._service is not None
         return {key: await self._service.submit(task, key=key) for key, task in tasks.items()}
+
+    async def _cancelled(self, key: str, task: Task) -> None:
+        assert self._service is not None
+        await self._service.cancel(await self._service.submit(task, key=key))
 
     async def _collected(self, tasks: Mapping[str, Task]) -> dict[str, list[RolloutResult]]:
         assert self._service is not None
