@@ -58,11 +58,10 @@ def coefficients(
     *,
     rows_N: torch.Tensor | None = None,
     old_N: torch.Tensor | None = None,
-    reference_N: torch.Tensor | None = None,
 ) -> Coefficients:
     """What every token's log pi is pushed by, and what the loss is.
 
-        L = sum_t w_t ( - s_t u_t keep_t f(rho_t, A_t) + beta KL_t )
+        L = - sum_t w_t s_t u_t keep_t f(rho_t, A_t)
 
         f     detached: sg[min(rho, cap)] A log pi                              (CISPO, arXiv 2506.13585)
               clip:     min(min(rho, dual) A, clip(rho, 1 - low, 1 + high) A)   (PPO, arXiv 1707.06347; dual clip, arXiv
@@ -72,14 +71,13 @@ def coefficients(
         keep  the trust mask (`trust_mask`) and the corrections (`_corrected`)
         s     negative_scale where A < 0, else 1
         u     the truncated weight pi_old/mu, where one is asked for            (TIS; IcePop, arXiv 2510.18855)
-        KL    `_anchor`
 
     Deviations: 1. With `clip` and a sequence ratio, advantages and weights may differ within a row; the row's push is
     then their sum, spread evenly, which is the objective's own gradient. 2. A token that is dropped stays in whatever
     denominator the caller put into the weights: rejection shrinks the step instead of inflating the rest.
 
     Args:
-        logprobs_N: log pi; sampler_N log mu, old_N log pi_old, reference_N log pi_ref, all at the row's temperature.
+        logprobs_N: log pi; sampler_N log mu, old_N log pi_old, all at the row's temperature.
         advantages_N: A.
         weights_N: w; where it is 0 nothing else is read.
         rows_N: the row's number at each position, from 0; one row where None.
@@ -104,11 +102,6 @@ def coefficients(
     if settings.surrogate == "clip" and settings.ratio == "sequence":
         push_N = rows.shared(push_N)
     lost_N = masked_N | rejected_N | (clipped_N if settings.surrogate == "clip" else False)
-    if settings.kl_coef and settings.kl_kind != "full":
-        assert reference_N is not None, "a KL anchor needs the reference's logprobs"
-        kl_N, slope_N = _anchor(logp_N, only(reference_N.float(), active_N), drift_N, settings)
-        value_N = value_N + settings.kl_coef * weights_N * kl_N
-        push_N = push_N - settings.kl_coef * weights_N * slope_N
     sums = {
         "masked": masked_N,
         "clipped": clipped_N,
@@ -123,6 +116,36 @@ def coefficients(
     }
     figures = {name: only(values.double(), active_N).sum() for name, values in sums.items()}
     return Coefficients(only(push_N, active_N), only(value_N, active_N), figures)
+
+
+@torch.no_grad()
+def anchor(
+    logprobs_N: torch.Tensor,
+    reference_N: torch.Tensor,
+    sampler_N: torch.Tensor,
+    weights_N: torch.Tensor,
+    settings: PolicyGradient,
+) -> Coefficients:
+    """The sampled KL to the reference, kl_coef sum_t w_t KL_t, token by token; none where the kind is `full`.
+
+    With d = log pi_ref - log pi and y ~ pi, k2 = d^2 / 2 has the gradient of KL(pi||ref), k3 = e^d - d - 1 that of
+    KL(ref||pi). Weighed by pi/mu for y ~ mu, the ratio differentiated with k3 and not with k2, both have that of
+    KL(pi||ref): the derivative is -(pi/mu) d in either case (DeepSeek-V3.2, arXiv 2512.02556). Tokens that the policy
+    gradient drops are anchored all the same.
+    """
+    active_N = weights_N != 0
+    if settings.kl_kind == "full":
+        nothing_N = torch.zeros_like(weights_N)
+        return Coefficients(nothing_N, nothing_N, {})
+    logp_N, reference_N, mu_N = (only(each.float(), active_N) for each in (logprobs_N, reference_N, sampler_N))
+    d_N = _clamped(reference_N - logp_N)
+    value_N = d_N.expm1() - d_N if settings.kl_kind == "k3" else 0.5 * d_N.square()
+    push_N = d_N.expm1() if settings.kl_kind == "k3" else d_N
+    if settings.kl_unbiased:
+        ratio_N = _clamped(logp_N - mu_N).exp()
+        value_N, push_N = ratio_N * value_N, ratio_N * d_N
+    scale_N = settings.kl_coef * weights_N
+    return Coefficients(only(scale_N * push_N, active_N), only(scale_N * value_N, active_N), {})
 
 
 def ratio(logprobs_N: torch.Tensor, base_N: torch.Tensor) -> torch.Tensor:
@@ -217,23 +240,6 @@ def _corrected(
     if settings.sequence_delta is not None:
         rejected_N |= (advantages_N < 0) & (rows.mean(-drift_N) > settings.sequence_delta)
     return weight_N, rejected_N
-
-
-def _anchor(
-    logp_N: torch.Tensor, reference_N: torch.Tensor, drift_N: torch.Tensor, settings: PolicyGradient
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The sampled KL to the reference and its derivative by log pi: `[N]`.
-
-    With d = log pi_ref - log pi and y ~ pi, k2 = d^2 / 2 has the gradient of KL(pi||ref), k3 = e^d - d - 1 that of
-    KL(ref||pi). Weighed by pi/mu for y ~ mu, the ratio differentiated with k3 and not with k2, both have that of
-    KL(pi||ref): the derivative is -(pi/mu) d in either case (DeepSeek-V3.2, arXiv 2512.02556).
-    """
-    d_N = _clamped(reference_N - logp_N)
-    kl_N = d_N.expm1() - d_N if settings.kl_kind == "k3" else 0.5 * d_N.square()
-    if settings.kl_unbiased:
-        ratio_N = drift_N.exp()
-        return ratio_N * kl_N, -ratio_N * d_N
-    return kl_N, -d_N.expm1() if settings.kl_kind == "k3" else -d_N
 
 
 class _Rows:
