@@ -4,9 +4,27 @@ Whatever form a `PolicyGradient` asks for, its loss has the gradient
 
     dL = - sum_t push_t d log pi(y_t)
 
-with push_t a number. `coefficients` finds it, so that a head that never holds [N, V] logits can ask between its two
-passes; `policy_gradient` is the loss as torch differentiates it. Where `settings.needs_rows` is false a token's push
-depends on that token alone, and slices of a batch may be asked for one by one; else whole rows must be given.
+with push_t a number, for the loss
+
+    L = - sum_t w_t s_t u_t keep_t f(rho_t, A_t)
+
+    f     detached: sg[min(rho, cap)] A log pi                              (CISPO, arXiv 2506.13585)
+          clip:     min(min(rho, dual) A, clip(rho, 1 - low, 1 + high) A)   (PPO, arXiv 1707.06347; dual clip, arXiv
+                    1912.09729; clip-higher, DAPO, arXiv 2503.14476)
+    rho   token:    pi/mu or pi/pi_old
+          sequence: exp(mean_t log rho_t) over the row                      (GSPO, arXiv 2507.18071)
+    keep  the trust mask (`trust_mask`) and the corrections (`_corrected`)
+    s     negative_scale where A < 0, else 1                                (after TOPR, arXiv 2503.14286)
+    u     the truncated weight pi_old/mu, where one is asked for            (TIS; IcePop, arXiv 2510.18855)
+
+Deviations: 1. With `clip` and a sequence ratio, advantages and weights may differ within a row; the row's push is then
+their sum, spread evenly, which is the objective's own gradient. 2. A token that is dropped stays in whatever
+denominator the caller put into the weights: rejection shrinks the step instead of inflating the rest.
+
+`coefficients` finds the pushes, so that a head that never holds [N, V] logits can ask between its two passes; `anchor`
+finds those of a sampled KL; `policy_gradient` is the loss as torch differentiates it. Where `settings.needs_rows` is
+false a token's push depends on that token alone, and slices of a batch may be asked for one by one; else whole rows
+must be given.
 
 Legend: N token positions of R rows; pi the policy that is trained, mu the sampler, pi_old the trainer's own account of
 it before the update; rho the ratio of pi to mu or pi_old. Everything that comes in is detached. All arithmetic is
@@ -59,27 +77,13 @@ def coefficients(
     rows_N: torch.Tensor | None = None,
     old_N: torch.Tensor | None = None,
 ) -> Coefficients:
-    """What every token's log pi is pushed by, and what the loss is.
-
-        L = - sum_t w_t s_t u_t keep_t f(rho_t, A_t)
-
-        f     detached: sg[min(rho, cap)] A log pi                              (CISPO, arXiv 2506.13585)
-              clip:     min(min(rho, dual) A, clip(rho, 1 - low, 1 + high) A)   (PPO, arXiv 1707.06347; dual clip, arXiv
-                        1912.09729; clip-higher, DAPO, arXiv 2503.14476)
-        rho   token:    pi/mu or pi/pi_old
-              sequence: exp(mean_t log rho_t) over the row                      (GSPO, arXiv 2507.18071)
-        keep  the trust mask (`trust_mask`) and the corrections (`_corrected`)
-        s     negative_scale where A < 0, else 1
-        u     the truncated weight pi_old/mu, where one is asked for            (TIS; IcePop, arXiv 2510.18855)
-
-    Deviations: 1. With `clip` and a sequence ratio, advantages and weights may differ within a row; the row's push is
-    then their sum, spread evenly, which is the objective's own gradient. 2. A token that is dropped stays in whatever
-    denominator the caller put into the weights: rejection shrinks the step instead of inflating the rest.
+    """What every token's log pi is pushed by, and what the loss is; see above.
 
     Args:
         logprobs_N: log pi; sampler_N log mu, old_N log pi_old, all at the row's temperature.
         advantages_N: A.
         weights_N: w; where it is 0 nothing else is read.
+        settings: the form.
         rows_N: the row's number at each position, from 0; one row where None.
     """
     active_N = weights_N != 0
@@ -101,7 +105,6 @@ def coefficients(
     value_N, push_N = -scale_N * gain_N, scale_N * push_N
     if settings.surrogate == "clip" and settings.ratio == "sequence":
         push_N = rows.shared(push_N)
-    lost_N = masked_N | rejected_N | (clipped_N if settings.surrogate == "clip" else False)
     sums = {
         "masked": masked_N,
         "clipped": clipped_N,
@@ -109,10 +112,7 @@ def coefficients(
         "ratio": drift_N.exp(),
         "ratio_square": (2 * drift_N).exp(),
         "k3": k3(mu_N, logp_N),
-        "positive": advantages_N > 0,
-        "negative": advantages_N < 0,
-        "kept_positive": (advantages_N > 0) & ~lost_N,
-        "kept_negative": (advantages_N < 0) & ~lost_N,
+        **_signs(advantages_N, masked_N | rejected_N | (clipped_N if settings.surrogate == "clip" else False)),
     }
     figures = {name: only(values.double(), active_N).sum() for name, values in sums.items()}
     return Coefficients(only(push_N, active_N), only(value_N, active_N), figures)
@@ -240,6 +240,11 @@ def _corrected(
     if settings.sequence_delta is not None:
         rejected_N |= (advantages_N < 0) & (rows.mean(-drift_N) > settings.sequence_delta)
     return weight_N, rejected_N
+
+
+def _signs(advantages_N: torch.Tensor, lost_N: torch.Tensor) -> dict[str, torch.Tensor]:
+    found = {"positive": advantages_N > 0, "negative": advantages_N < 0}
+    return found | {f"kept_{name}": sign_N & ~lost_N for name, sign_N in found.items()}
 
 
 class _Rows:
