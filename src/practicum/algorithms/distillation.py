@@ -12,15 +12,14 @@ later positions is not counted, as in every method of the kind.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, NonNegativeInt
 
-from practicum.algorithms.group import Graded, Options, absent, datum, facts
-from practicum.types.training import Batch, Stream
+from practicum.algorithms.group import Graded, Options, absent
+from practicum.algorithms.selected import Selected, Taught, trained_rows
+from practicum.types.training import LossName
 
 
 class DistillOptions(Options):
@@ -33,48 +32,24 @@ class DistillOptions(Options):
     clip: float | None = Field(None, gt=0)
 
     def divergence_settings(self) -> dict[str, Any]:
-        """What the trainer's `distill` loss must be set to."""
-        return {"divergence": self.divergence, "alpha": self.alpha, "top_k": self.top_k, "clip": self.clip}
+        """What the trainer's `distill` loss must be set to: the target is what the teacher says, with no contrast."""
+        asked = {"divergence": self.divergence, "alpha": self.alpha, "top_k": self.top_k, "clip": self.clip}
+        return asked | {"contrast": 1.0, "plausibility": 0.0}
 
 
-class Distillation:
+class Distillation(Selected[DistillOptions]):
     """The teacher's distribution at every token that the policy sampled."""
 
-    name: ClassVar[str] = "distillation"
-    Options: ClassVar[type[DistillOptions]] = DistillOptions
-    resamples: ClassVar[bool] = False
-    needs_proximal: ClassVar[bool] = False
-    needs_reference: ClassVar[bool] = False
-
-    def __init__(self, options: DistillOptions) -> None:
-        self.options = options
+    name = "distillation"
+    Options: ClassVar[type[Options]] = DistillOptions
+    loss: ClassVar[LossName] = "distill"
 
     @property
     def distill(self) -> Mapping[str, Any]:
-        """What the trainer's `distill` loss must be set to; its teacher must be frozen before."""
+        """The divergence."""
         return self.options.divergence_settings()
 
-    def signal(self, rollouts: Sequence[Graded]) -> frozenset[Hashable]:
-        """Every group that sampled something."""
-        return frozenset(each.group for each in rollouts if self._reason(each) is None)
-
-    def batch(self, rollouts: Sequence[Graded], *, on_policy: bool = False) -> Batch:
-        """The rows of one step."""
-        kept = [each for each in rollouts if self._reason(each) is None]
-        total = sum(each.length for each in kept)
-        rows = [
-            replace(datum(row, 1.0 / total), teacher_prompt_ids=row.prompt_ids)
-            for each in kept
-            for row in each.rows
-            if row.trained_tokens
-        ]
-        left_out = Counter(reason for each in rollouts if (reason := self._reason(each)) is not None)
-        return Batch(
-            streams=(Stream(loss="distill", rows=rows),),
-            sampled_tokens=sum(each.length for each in rollouts),
-            on_policy=on_policy,
-            facts=facts(rollouts, left_out) | {"with_signal": float(len(kept))},
-        )
-
-    def _reason(self, rollout: Graded) -> str | None:
-        return absent(rollout, mask_truncated=self.options.mask_truncated, needs_reward=False)
+    def taught(self, rollout: Graded, rollouts: Sequence[Graded]) -> list[Taught] | str:
+        """Whatever was sampled, under its own prompt."""
+        reason = absent(rollout, mask_truncated=self.options.mask_truncated, needs_reward=False)
+        return [(row, row.prompt_ids) for row in trained_rows(rollout)] if reason is None else reason

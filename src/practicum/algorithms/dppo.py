@@ -9,7 +9,8 @@ variation (arXiv 2602.04879); groups as baseline, GRPO (arXiv 2402.03300); no di
 GRPO (arXiv 2503.20783); a token-level sum and groups without a signal left out, DAPO (arXiv 2503.14476); the detached,
 capped ratio, CISPO (arXiv 2506.13585).
 Deviations: 1. The ratio is to the sampler's own logprobs, there is no third policy, unless `against` says otherwise.
-2. The ratio is capped; the paper leaves it free.
+2. The ratio is capped; the paper leaves it free. 3. No squared log-ratio is added to hold pi to mu; `kl_coef` holds pi
+to the reference where that is wanted.
 """
 
 from __future__ import annotations
@@ -17,17 +18,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from pydantic import Field
-
-from practicum.algorithms.group import GroupAlgorithm, GroupOptions, ScaledOptions, standardised
+from practicum.algorithms.group import GroupAlgorithm, GroupOptions, ScaledOptions, TrustOptions, standardised
 
 
-class DppoOptions(ScaledOptions):
-    """`cap` bounds the ratio; `trust_above`, `trust_below` are the mask's thresholds on pi - mu (None: no mask)."""
-
-    cap: float | None = Field(2.0, gt=0)
-    trust_above: float | None = Field(0.2, ge=0)
-    trust_below: float | None = Field(0.2, ge=0)
+class DppoOptions(TrustOptions, ScaledOptions):
+    """`scale` is `none` unless another is asked for."""
 
 
 class Dppo(GroupAlgorithm[DppoOptions]):

@@ -109,6 +109,14 @@ class ScaledOptions(GroupOptions):
     scale: Literal["none", "group", "batch"] = "none"
 
 
+class TrustOptions(GroupOptions):
+    """`cap` bounds the ratio; `trust_above`, `trust_below` are the trust mask's thresholds on pi - mu (None: none)."""
+
+    cap: float | None = Field(2.0, gt=0)
+    trust_above: float | None = Field(0.2, ge=0)
+    trust_below: float | None = Field(0.2, ge=0)
+
+
 class ClipOptions(ScaledOptions):
     """PPO's clip to [1 - clip_low, 1 + clip_high], and `dual_clip` for A < 0."""
 

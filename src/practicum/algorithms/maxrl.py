@@ -14,15 +14,14 @@ import math
 from collections.abc import Sequence
 from typing import ClassVar
 
-from practicum.algorithms.group import GroupAlgorithm, GroupOptions, less_mean
-from practicum.algorithms.rloo import PlainOptions
+from practicum.algorithms.group import GroupAlgorithm, GroupOptions, TrustOptions, less_mean
 
 
-class MaxRl(GroupAlgorithm[PlainOptions]):
+class MaxRl(GroupAlgorithm[TrustOptions]):
     """Rewards relative to the group's mean."""
 
     name = "maxrl"
-    Options: ClassVar[type[GroupOptions]] = PlainOptions
+    Options: ClassVar[type[GroupOptions]] = TrustOptions
 
     def credit(self, rewards: Sequence[float], everyone: Sequence[float]) -> Sequence[float]:
         """(r - mean) / mean; no signal where the mean is not above 0."""

@@ -14,24 +14,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from pydantic import Field
-
-from practicum.algorithms.group import GroupAlgorithm, GroupOptions, less_mean
+from practicum.algorithms.group import GroupAlgorithm, GroupOptions, TrustOptions, less_mean
 
 
-class PlainOptions(GroupOptions):
-    """`cap` bounds the ratio; `trust_above`, `trust_below` are the trust mask's thresholds on pi - mu (None: none)."""
-
-    cap: float | None = Field(2.0, gt=0)
-    trust_above: float | None = Field(0.2, ge=0)
-    trust_below: float | None = Field(0.2, ge=0)
-
-
-class Rloo(GroupAlgorithm[PlainOptions]):
+class Rloo(GroupAlgorithm[TrustOptions]):
     """Leave-one-out baseline."""
 
     name = "rloo"
-    Options: ClassVar[type[GroupOptions]] = PlainOptions
+    Options: ClassVar[type[GroupOptions]] = TrustOptions
 
     def credit(self, rewards: Sequence[float], everyone: Sequence[float]) -> Sequence[float]:
         """n / (n - 1) (r - mean)."""

@@ -18,17 +18,17 @@ taught; the paper has one.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, NonNegativeInt
 
 from practicum.algorithms.distillation import DistillOptions
-from practicum.algorithms.group import Graded, absent, datum, facts, scored
+from practicum.algorithms.group import Graded, Options, absent, scored
+from practicum.algorithms.selected import Selected, Taught, trained_rows
 from practicum.types.episodes import TrainingRow
-from practicum.types.training import Batch, Stream
+from practicum.types.training import LossName
 
 _NOTHING = "nothing to learn from: no other success in its group, and no feedback"
 _NO_PROMPT = "its teacher's prompt could not be made"
@@ -57,60 +57,38 @@ class SdpoOptions(DistillOptions):
     top_k: NonNegativeInt = Field(100)
 
 
-class Sdpo:
+class Sdpo(Selected[SdpoOptions]):
     """Distillation from the policy that was told how it is done."""
 
-    name: ClassVar[str] = "sdpo"
-    Options: ClassVar[type[SdpoOptions]] = SdpoOptions
-    resamples: ClassVar[bool] = False
-    needs_proximal: ClassVar[bool] = False
-    needs_reference: ClassVar[bool] = False
+    name = "sdpo"
+    Options: ClassVar[type[Options]] = SdpoOptions
+    loss: ClassVar[LossName] = "distill"
 
     def __init__(self, options: SdpoOptions, teacher_prompt: TeacherPrompt) -> None:
-        self.options = options
+        super().__init__(options)
         self._teacher_prompt = teacher_prompt
 
     @property
     def distill(self) -> Mapping[str, Any]:
-        """What the trainer's `distill` loss must be set to; its teacher must be frozen before."""
+        """The divergence."""
         return self.options.divergence_settings()
 
-    def signal(self, rollouts: Sequence[Graded]) -> frozenset[Hashable]:
-        """The groups in which a rollout can be told something."""
-        taught = (self._told(each, rollouts) for each in rollouts)
-        return frozenset(told[0].rollout.group for told in taught if not isinstance(told, str))
-
-    def batch(self, rollouts: Sequence[Graded], *, on_policy: bool = False) -> Batch:
-        """The rows of one step."""
-        left_out: Counter[str] = Counter()
-        taught: list[tuple[TrainingRow, tuple[int, ...]]] = []
-        count = 0
-        for rollout in rollouts:
-            told = self._told(rollout, rollouts)
-            if isinstance(told, str):
-                left_out[told] += 1
-                continue
-            prompts = [(each.row, self._teacher_prompt(each)) for each in told]
-            made = [(row, prompt) for row, prompt in prompts if prompt is not None]
-            taught += made
-            count += bool(made)
-            if not made:
-                left_out[_NO_PROMPT] += 1
-        total = sum(row.trained_tokens for row, _ in taught)
-        rows = [replace(datum(row, 1.0 / total), teacher_prompt_ids=prompt) for row, prompt in taught]
-        return Batch(
-            streams=(Stream(loss="distill", rows=rows),),
-            sampled_tokens=sum(each.length for each in rollouts),
-            on_policy=on_policy,
-            facts=facts(rollouts, left_out) | {"with_signal": float(count)},
-        )
-
-    def _told(self, rollout: Graded, rollouts: Sequence[Graded]) -> list[Told] | str:
-        """What each row's teacher is told, or why there is nothing to tell."""
-        options = self.options
-        reason = absent(rollout, mask_truncated=options.mask_truncated, needs_reward=False)
+    def taught(self, rollout: Graded, rollouts: Sequence[Graded]) -> list[Taught] | str:
+        """Rows for which there is something to tell, under the prompt that tells it."""
+        reason = absent(rollout, mask_truncated=self.options.mask_truncated, needs_reward=False)
         if reason is not None:
             return reason
+        solution, feedback = self._told(rollout, rollouts)
+        if solution is None and not feedback:
+            return _NOTHING
+        prompts = [
+            (row, self._teacher_prompt(Told(rollout=rollout, row=row, solution=solution, feedback=feedback)))
+            for row in trained_rows(rollout)
+        ]
+        return [(row, prompt) for row, prompt in prompts if prompt is not None] or _NO_PROMPT
+
+    def _told(self, rollout: Graded, rollouts: Sequence[Graded]) -> tuple[Graded | None, str]:
+        options = self.options
         others = (
             each
             for each in rollouts
@@ -118,11 +96,4 @@ class Sdpo:
         )
         solution = next((each for each in others if scored(each.reward) and each.reward >= options.success), None)
         speaks = options.feedback == "always" or (options.feedback == "without_solution" and solution is None)
-        feedback = rollout.feedback if speaks else ""
-        if solution is None and not feedback:
-            return _NOTHING
-        return [
-            Told(rollout=rollout, row=row, solution=solution, feedback=feedback)
-            for row in rollout.rows
-            if row.trained_tokens
-        ]
+        return solution, rollout.feedback if speaks else ""

@@ -11,12 +11,12 @@ Deviation: the policy's own sampled tokens are cloned, with their ids, never a t
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
-from practicum.algorithms.group import Graded, Options, absent, datum, facts
-from practicum.types.training import Batch, Stream
+from practicum.algorithms.group import Graded, Options, absent
+from practicum.algorithms.selected import Selected, Taught, trained_rows
+from practicum.types.training import LossName
 
 
 class SftOptions(Options):
@@ -26,38 +26,17 @@ class SftOptions(Options):
     mask_truncated: bool = True
 
 
-class Sft:
+class Sft(Selected[SftOptions]):
     """Cross-entropy on rollouts that succeeded."""
 
-    name: ClassVar[str] = "sft"
-    Options: ClassVar[type[SftOptions]] = SftOptions
-    resamples: ClassVar[bool] = False
-    needs_proximal: ClassVar[bool] = False
-    needs_reference: ClassVar[bool] = False
-    distill: ClassVar[Mapping[str, Any] | None] = None
+    name = "sft"
+    Options: ClassVar[type[Options]] = SftOptions
+    loss: ClassVar[LossName] = "cross_entropy"
 
-    def __init__(self, options: SftOptions) -> None:
-        self.options = options
-
-    def signal(self, rollouts: Sequence[Graded]) -> frozenset[Hashable]:
-        """The groups with a success."""
-        return frozenset(each.group for each in rollouts if self._reason(each) is None)
-
-    def batch(self, rollouts: Sequence[Graded], *, on_policy: bool = False) -> Batch:
-        """The rows of one step."""
-        kept = [each for each in rollouts if self._reason(each) is None]
-        total = sum(each.length for each in kept)
-        rows = [datum(row, 1.0 / total) for each in kept for row in each.rows if row.trained_tokens]
-        left_out = Counter(reason for each in rollouts if (reason := self._reason(each)) is not None)
-        return Batch(
-            streams=(Stream(loss="cross_entropy", rows=rows),),
-            sampled_tokens=sum(each.length for each in rollouts),
-            on_policy=on_policy,
-            facts=facts(rollouts, left_out) | {"with_signal": float(len(kept))},
-        )
-
-    def _reason(self, rollout: Graded) -> str | None:
-        reason = absent(rollout, mask_truncated=self.options.mask_truncated)
-        if reason is None and (rollout.reward or 0.0) < self.options.threshold:
+    def taught(self, rollout: Graded, rollouts: Sequence[Graded]) -> list[Taught] | str:
+        """All of a success."""
+        if (reason := absent(rollout, mask_truncated=self.options.mask_truncated)) is not None:
+            return reason
+        if (rollout.reward or 0.0) < self.options.threshold:
             return f"its reward is below {self.options.threshold:g}"
-        return reason
+        return [(row, None) for row in trained_rows(rollout)]

@@ -4,9 +4,27 @@ Whatever form a `PolicyGradient` asks for, its loss has the gradient
 
     dL = - sum_t push_t d log pi(y_t)
 
-with push_t a number. `coefficients` finds it, so that a head that never holds [N, V] logits can ask between its two
-passes; `policy_gradient` is the loss as torch differentiates it. Where `settings.needs_rows` is false a token's push
-depends on that token alone, and slices of a batch may be asked for one by one; else whole rows must be given.
+with push_t a number, for the loss
+
+    L = - sum_t w_t s_t u_t keep_t f(rho_t, A_t)
+
+    f     detached: sg[min(rho, cap)] A log pi                              (CISPO, arXiv 2506.13585)
+          clip:     min(min(rho, dual) A, clip(rho, 1 - low, 1 + high) A)   (PPO, arXiv 1707.06347; dual clip, arXiv
+                    1912.09729; clip-higher, DAPO, arXiv 2503.14476)
+    rho   token:    pi/mu or pi/pi_old
+          sequence: exp(mean_t log rho_t) over the row                      (GSPO, arXiv 2507.18071)
+    keep  the trust mask (`trust_mask`) and the corrections (`_corrected`)
+    s     negative_scale where A < 0, else 1                                (after TOPR, arXiv 2503.14286)
+    u     the truncated weight pi_old/mu, where one is asked for            (TIS; IcePop, arXiv 2510.18855)
+
+Deviations: 1. With `clip` and a sequence ratio, advantages and weights may differ within a row; the row's push is then
+their sum, spread evenly, which is the objective's own gradient. 2. A token that is dropped stays in whatever
+denominator the caller put into the weights: rejection shrinks the step instead of inflating the rest.
+
+`coefficients` finds the pushes, so that a head that never holds [N, V] logits can ask between its two passes; `anchor`
+finds those of a sampled KL; `policy_gradient` is the loss as torch differentiates it. Where `settings.needs_rows` is
+false a token's push depends on that token alone, and slices of a batch may be asked for one by one; else whole rows
+must be given.
 
 Legend: N token positions of R rows; pi the policy that is trained, mu the sampler, pi_old the trainer's own account of
 it before the update; rho the ratio of pi to mu or pi_old. Everything that comes in is detached. All arithmetic is
@@ -58,30 +76,14 @@ def coefficients(
     *,
     rows_N: torch.Tensor | None = None,
     old_N: torch.Tensor | None = None,
-    reference_N: torch.Tensor | None = None,
 ) -> Coefficients:
-    """What every token's log pi is pushed by, and what the loss is.
-
-        L = sum_t w_t ( - s_t u_t keep_t f(rho_t, A_t) + beta KL_t )
-
-        f     detached: sg[min(rho, cap)] A log pi                              (CISPO, arXiv 2506.13585)
-              clip:     min(min(rho, dual) A, clip(rho, 1 - low, 1 + high) A)   (PPO, arXiv 1707.06347; dual clip, arXiv
-                        1912.09729; clip-higher, DAPO, arXiv 2503.14476)
-        rho   token:    pi/mu or pi/pi_old
-              sequence: exp(mean_t log rho_t) over the row                      (GSPO, arXiv 2507.18071)
-        keep  the trust mask (`trust_mask`) and the corrections (`_corrected`)
-        s     negative_scale where A < 0, else 1
-        u     the truncated weight pi_old/mu, where one is asked for            (TIS; IcePop, arXiv 2510.18855)
-        KL    `_anchor`
-
-    Deviations: 1. With `clip` and a sequence ratio, advantages and weights may differ within a row; the row's push is
-    then their sum, spread evenly, which is the objective's own gradient. 2. A token that is dropped stays in whatever
-    denominator the caller put into the weights: rejection shrinks the step instead of inflating the rest.
+    """What every token's log pi is pushed by, and what the loss is; see above.
 
     Args:
-        logprobs_N: log pi; sampler_N log mu, old_N log pi_old, reference_N log pi_ref, all at the row's temperature.
+        logprobs_N: log pi; sampler_N log mu, old_N log pi_old, all at the row's temperature.
         advantages_N: A.
         weights_N: w; where it is 0 nothing else is read.
+        settings: the form.
         rows_N: the row's number at each position, from 0; one row where None.
     """
     active_N = weights_N != 0
@@ -103,12 +105,6 @@ def coefficients(
     value_N, push_N = -scale_N * gain_N, scale_N * push_N
     if settings.surrogate == "clip" and settings.ratio == "sequence":
         push_N = rows.shared(push_N)
-    lost_N = masked_N | rejected_N | (clipped_N if settings.surrogate == "clip" else False)
-    if settings.kl_coef and settings.kl_kind != "full":
-        assert reference_N is not None, "a KL anchor needs the reference's logprobs"
-        kl_N, slope_N = _anchor(logp_N, only(reference_N.float(), active_N), drift_N, settings)
-        value_N = value_N + settings.kl_coef * weights_N * kl_N
-        push_N = push_N - settings.kl_coef * weights_N * slope_N
     sums = {
         "masked": masked_N,
         "clipped": clipped_N,
@@ -116,13 +112,40 @@ def coefficients(
         "ratio": drift_N.exp(),
         "ratio_square": (2 * drift_N).exp(),
         "k3": k3(mu_N, logp_N),
-        "positive": advantages_N > 0,
-        "negative": advantages_N < 0,
-        "kept_positive": (advantages_N > 0) & ~lost_N,
-        "kept_negative": (advantages_N < 0) & ~lost_N,
+        **_signs(advantages_N, masked_N | rejected_N | (clipped_N if settings.surrogate == "clip" else False)),
     }
     figures = {name: only(values.double(), active_N).sum() for name, values in sums.items()}
     return Coefficients(only(push_N, active_N), only(value_N, active_N), figures)
+
+
+@torch.no_grad()
+def anchor(
+    logprobs_N: torch.Tensor,
+    reference_N: torch.Tensor,
+    sampler_N: torch.Tensor,
+    weights_N: torch.Tensor,
+    settings: PolicyGradient,
+) -> Coefficients:
+    """The sampled KL to the reference, kl_coef sum_t w_t KL_t, token by token; none where the kind is `full`.
+
+    With d = log pi_ref - log pi and y ~ pi, k2 = d^2 / 2 has the gradient of KL(pi||ref), k3 = e^d - d - 1 that of
+    KL(ref||pi). Weighed by pi/mu for y ~ mu, the ratio differentiated with k3 and not with k2, both have that of
+    KL(pi||ref): the derivative is -(pi/mu) d in either case (DeepSeek-V3.2, arXiv 2512.02556). Tokens that the policy
+    gradient drops are anchored all the same.
+    """
+    active_N = weights_N != 0
+    if settings.kl_kind == "full":
+        nothing_N = torch.zeros_like(weights_N)
+        return Coefficients(nothing_N, nothing_N, {})
+    logp_N, reference_N, mu_N = (only(each.float(), active_N) for each in (logprobs_N, reference_N, sampler_N))
+    d_N = _clamped(reference_N - logp_N)
+    value_N = d_N.expm1() - d_N if settings.kl_kind == "k3" else 0.5 * d_N.square()
+    push_N = d_N.expm1() if settings.kl_kind == "k3" else d_N
+    if settings.kl_unbiased:
+        ratio_N = _clamped(logp_N - mu_N).exp()
+        value_N, push_N = ratio_N * value_N, ratio_N * d_N
+    scale_N = settings.kl_coef * weights_N
+    return Coefficients(only(scale_N * push_N, active_N), only(scale_N * value_N, active_N), {})
 
 
 def ratio(logprobs_N: torch.Tensor, base_N: torch.Tensor) -> torch.Tensor:
@@ -219,21 +242,9 @@ def _corrected(
     return weight_N, rejected_N
 
 
-def _anchor(
-    logp_N: torch.Tensor, reference_N: torch.Tensor, drift_N: torch.Tensor, settings: PolicyGradient
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The sampled KL to the reference and its derivative by log pi: `[N]`.
-
-    With d = log pi_ref - log pi and y ~ pi, k2 = d^2 / 2 has the gradient of KL(pi||ref), k3 = e^d - d - 1 that of
-    KL(ref||pi). Weighed by pi/mu for y ~ mu, the ratio differentiated with k3 and not with k2, both have that of
-    KL(pi||ref): the derivative is -(pi/mu) d in either case (DeepSeek-V3.2, arXiv 2512.02556).
-    """
-    d_N = _clamped(reference_N - logp_N)
-    kl_N = d_N.expm1() - d_N if settings.kl_kind == "k3" else 0.5 * d_N.square()
-    if settings.kl_unbiased:
-        ratio_N = drift_N.exp()
-        return ratio_N * kl_N, -ratio_N * d_N
-    return kl_N, -d_N.expm1() if settings.kl_kind == "k3" else -d_N
+def _signs(advantages_N: torch.Tensor, lost_N: torch.Tensor) -> dict[str, torch.Tensor]:
+    found = {"positive": advantages_N > 0, "negative": advantages_N < 0}
+    return found | {f"kept_{name}": sign_N & ~lost_N for name, sign_N in found.items()}
 
 
 class _Rows:

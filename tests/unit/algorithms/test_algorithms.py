@@ -10,6 +10,7 @@ from graded_rollouts import advantages, rollout, row
 from practicum.algorithms.group import Graded
 from practicum.algorithms.sdpo import Told
 from practicum.algorithms.table import ALGORITHMS, DEFAULT, algorithm
+from practicum.engines.embedded.settings import DistillSettings
 from practicum.errors import UsageError
 from practicum.types.training import PolicyGradient
 
@@ -128,7 +129,10 @@ def test_distillation_needs_no_reward_and_keeps_the_prompt() -> None:
     (stream,) = made.batch([long("a", math.nan, 3), replace(long("b", 0.0, 1), reward=None)]).streams
     assert stream.loss == "distill" and all(each.teacher_prompt_ids == each.prompt_ids for each in stream.rows)
     assert {value for each in stream.rows for value in each.weights} == {0.25}
-    assert made.distill == {"divergence": "reverse_kl", "alpha": 0.5, "top_k": 20, "clip": None}
+    assert made.distill is not None
+    assert DistillSettings(**made.distill) == DistillSettings(top_k=20)
+    taught = algorithm("sdpo", teacher_prompt=told_ids).distill
+    assert taught is not None and DistillSettings(**taught) == DistillSettings(divergence="jsd", top_k=100)
 
 
 def told_ids(told: Told) -> tuple[int, ...]:

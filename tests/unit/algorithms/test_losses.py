@@ -1,8 +1,19 @@
 """The maths of the losses, by enumeration on small vocabularies and against hand-computed numbers.
 
-Pins: k1/k2/k3 as losses (H0); tail bucket unbiased at equality, truncation not (H1); the sampled-token gradient is the
-full reverse-KL gradient (H2); limits and symmetry of the JSD (H3); what is detached (H4); weight 0 is exactly zero (L2,
-L8). The policy gradient's are in `test_surrogates.py`.
+The identities, and the tests that pin them (this file's, where none is named):
+H0  k1, k2, k3 as losses: no gradient, that of KL(pi||ref), that of KL(ref||pi); `test_surrogates.py` as anchors
+H1  at equality the tail bucket has no gradient, truncation has
+H2  the sampled token's gradient is the reverse KL's
+H3  limits and symmetry of the JSD
+H4  what is detached; `test_surrogates.py` for ratios, advantages, old and reference logprobs
+H5  on policy the weight is 1 and the loss the plain policy gradient: `test_surrogates.py`
+H6  a rejected token does not change the others: `test_surrogates.py`
+H8  RLOO, also with rewards missing: `test_algorithms.py`, `test_group.py`
+H9  a lone success is taught nothing: `test_algorithms.py`
+H10 the push of a negative fades with its probability: `test_surrogates.py`
+H12 teacher and student share the completion's ids: `engines/test_embedded_trainer.py`
+H7, H11 and H13 are of a tracker of success rates, an averaged adapter and estimators of off-policy value, none of which
+there is. Beyond them: weight 0 is exactly zero (L2, L8).
 """
 
 import math

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from practicum.algorithms import losses
-from practicum.algorithms.surrogates import coefficients, policy_gradient, ratio, trust_mask
+from practicum.algorithms.surrogates import anchor, coefficients, policy_gradient, ratio, trust_mask
 from practicum.types.training import PolicyGradient
 
 FREE = {"trust_above": None, "trust_below": None}
@@ -27,10 +27,10 @@ def run(logp, mu, advantages, settings=PolicyGradient(), weights=None, rows=None
     leaf = logp.clone().requires_grad_()
     weights = torch.ones(len(leaf)) if weights is None else weights
     rows = None if rows is None else torch.tensor(rows)
-    found = coefficients(
-        leaf, mu, torch.as_tensor(advantages), weights, settings, rows_N=rows, old_N=old, reference_N=reference
-    )
+    found = coefficients(leaf, mu, torch.as_tensor(advantages), weights, settings, rows_N=rows, old_N=old)
     loss = policy_gradient(leaf, found)
+    if reference is not None:
+        loss = loss + policy_gradient(leaf, anchor(leaf, reference, mu, weights, settings))
     (gradient,) = torch.autograd.grad(loss, leaf)
     return loss.item(), gradient, {name: value.item() for name, value in found.figures.items()}
 
@@ -196,13 +196,11 @@ def test_the_push_of_a_negative_fades_as_it_becomes_improbable():
 
 
 def _expected(logits, reference, settings, sampler=None):
-    """The gradient on the logits of the anchor alone, averaged over y ~ sampler (the policy itself if None)."""
+    """The gradient on the logits of the anchor, averaged over y ~ sampler (the policy itself if None)."""
     leaf = logits.clone().requires_grad_()
     logp = torch.log_softmax(leaf, -1)
     mu = logp.detach() if sampler is None else torch.log_softmax(sampler, -1)
-    found = coefficients(
-        logp, mu, torch.zeros(len(logp)), mu.exp(), settings, reference_N=torch.log_softmax(reference, -1)
-    )
+    found = anchor(logp, torch.log_softmax(reference, -1), mu, mu.exp(), settings)
     return torch.autograd.grad(policy_gradient(logp, found), leaf)[0]
 
 
@@ -237,9 +235,12 @@ def test_nothing_but_the_policys_logprobs_carries_a_gradient():
         against="proximal", tis_cap=2.0, icepop=(0.5, 2.0), geometric=(0.9, 1.1), kl_coef=0.1, kl_kind="k3",
         kl_unbiased=True,
     )  # fmt: skip
-    found = coefficients(logp, mu, advantage, weights, settings, old_N=old, reference_N=reference)
-    assert not found.push.requires_grad and not found.value.requires_grad
-    policy_gradient(logp, found).backward()
+    for found in (
+        coefficients(logp, mu, advantage, weights, settings, old_N=old),
+        anchor(logp, reference, mu, weights, settings),
+    ):
+        assert not found.push.requires_grad and not found.value.requires_grad
+        policy_gradient(logp, found).backward()
     assert logp.grad is not None
     assert all(each.grad is None for each in (mu, advantage, weights, old, reference))
 

@@ -49,8 +49,7 @@ def evaluate(
     sums: dict[str, float] = defaultdict(float)
     pushes = None
     if name == "policy_gradient":
-        reference = None if reference_NV is None else _logprobs(reference_NV, targets)
-        pushes = _pushes(result.logprobs, targets, policy_gradient, reference)
+        pushes = _pushes(result.logprobs, targets, policy_gradient)
         sums.update({f"{key}_sum": float(value) for key, value in pushes.figures.items()})
     active_A = targets.weights.nonzero().squeeze(1)
     for index in torch.split(active_A, _SLICE):
@@ -68,6 +67,8 @@ def evaluate(
             figures["kl_sum"] = kl.detach().sum()
             if coefficient := _exact_kl_coef(name, settings, policy_gradient):
                 loss = loss + coefficient * (part.weights * kl).sum()
+            if name == "policy_gradient":
+                loss = loss + _sampled_anchor(scaled, reference_NV[index].float() / temperatures, part, policy_gradient)
         figures["entropy_sum"] = losses.entropy(scaled.detach()).sum()
         loss.backward()  # type: ignore[no-untyped-call]
         assert leaf.grad is not None
@@ -89,9 +90,7 @@ def _loss(
     return surrogates.policy_gradient(logprobs, pushes), {}
 
 
-def _pushes(
-    logprobs: torch.Tensor, targets: Targets, settings: PolicyGradient, reference: torch.Tensor | None
-) -> surrogates.Coefficients:
+def _pushes(logprobs: torch.Tensor, targets: Targets, settings: PolicyGradient) -> surrogates.Coefficients:
     """What each token is pushed by; the logprobs must be those of whole rows where `settings.needs_rows`."""
     return surrogates.coefficients(
         logprobs,
@@ -101,8 +100,18 @@ def _pushes(
         settings,
         rows_N=targets.rows,
         old_N=targets.old_logprobs,
-        reference_N=reference,
     )
+
+
+def _sampled_anchor(
+    scaled: torch.Tensor, reference: torch.Tensor, part: Targets, settings: PolicyGradient
+) -> torch.Tensor:
+    """The KL of the sampled tokens to the reference, 0 where the policy gradient asks for the exact one."""
+    if not settings.kl_coef or settings.kl_kind == "full":
+        return scaled.new_zeros(())
+    logprobs, frozen = (losses.token_logprobs(each, part.ids) for each in (scaled, reference))
+    found = surrogates.anchor(logprobs, frozen, part.sampler_logprobs, part.weights, settings)
+    return surrogates.policy_gradient(logprobs, found)
 
 
 def _exact_kl_coef(name: LossName, settings: TrainerSettings, policy_gradient: PolicyGradient) -> float:
