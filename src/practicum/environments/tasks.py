@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
-from importlib.util import find_spec
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -131,11 +131,15 @@ def where_it_stands(code: object) -> str:
 
 
 def _origin(module: str) -> str | None:
-    """The file that the import system finds under a module's name."""
-    try:
-        spec = find_spec(module)
-    except (ImportError, ValueError, AttributeError):
-        return None
+    """The file that another process would find under a module's name: what is loaded here already does not count."""
+    path: Sequence[str] | None = None
+    spec, name = None, ""
+    for part in module.split("."):
+        name = f"{name}.{part}" if name else part
+        spec = PathFinder.find_spec(name, path)
+        if spec is None:
+            return None
+        path = spec.submodule_search_locations or []
     return spec.origin if spec else None
 
 
