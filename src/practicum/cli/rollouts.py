@@ -1,4 +1,4 @@
-"""`practicum rollout submit | status | collect | cancel | secret`: the rollout service from the command line."""
+"""`practicum rollout submit | status | collect | cancel | show | secret`: the rollout service from the command line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from practicum.cli.wiring import ConfigOption, HomeOption
+from practicum.cli.wiring import ConfigOption, HomeOption, JsonOption
 
 rollout = typer.Typer(
     help="Rollouts of a task, run by a server (PRACTICUM_BASE_URL, PRACTICUM_API_KEY).", no_args_is_help=True
@@ -60,6 +60,31 @@ def cancel(
 
     with Client() as client:
         print(json.dumps(client.cancel_rollouts(group_id, only)["counts"]))
+
+
+@rollout.command("show")
+def show(
+    rollout_id: Annotated[str, typer.Argument(help="Id of a rollout; of a group: one line for each rollout of it.")],
+    attempt: Annotated[int | None, typer.Option(help="An earlier attempt; the last one by default.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="Cut no text.")] = False,
+    config: ConfigOption = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """One rollout for people: turns, tool calls, reward and its reason, tokens and versions, and what trains."""
+    from practicum.cli import wiring
+    from practicum.dashboard import rollout as views
+
+    with wiring.opened(wiring.settings(config, wiring.overrides(None, home))) as (store, _):
+        if rollout_id.startswith("group_"):
+            views.show_group(store.get_group(rollout_id))
+            return
+        found = store.get_rollout(rollout_id)
+        view = views.rollout_view(found, store.calls(views.session_of(found, attempt)))
+    if as_json:
+        print(views.rollout_json(view))
+    else:
+        views.show_rollout(view, whole=full)
 
 
 @rollout.command("secret")

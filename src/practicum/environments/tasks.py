@@ -131,15 +131,16 @@ def where_it_stands(code: object) -> str:
 
 
 def _origin(module: str) -> str | None:
-    """The file that another process finds under a module's name; what this one made up under it does not count."""
-    found, folders, name = None, None, ""
+    """The file that another process would find under a module's name: what is loaded here already does not count."""
+    path: Sequence[str] | None = None
+    spec, name = None, ""
     for part in module.split("."):
         name = f"{name}.{part}" if name else part
-        found = PathFinder.find_spec(name, folders)
-        if found is None:
+        spec = PathFinder.find_spec(name, path)
+        if spec is None:
             return None
-        folders = found.submodule_search_locations
-    return found.origin if found else None
+        path = spec.submodule_search_locations or []
+    return spec.origin if spec else None
 
 
 def _task(
