@@ -43,7 +43,8 @@ def intern(
     with wiring.opened(resolved) as (store, registry), Bars() as bars:
         bench, renderer = wiring.workbench(resolved), wiring.renderer(resolved)
         app = create_app(resolved, store, registry, bench.sampler, renderer, stalls=stalls)
-        with Workshop(app, resolved.server, wiring.rollout_service(resolved, store, stalls)) as workshop:
+        service = wiring.rollout_service(resolved, store, stalls, tasks=resolved.intern.tasks)
+        with Workshop(app, resolved.server, service) as workshop:
             run_id, decision = Internship(
                 store=store,
                 registry=registry,

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter
 
 from practicum.capture.stalls import Stalls
 from practicum.config import Config
+from practicum.environments.grader import EnvironmentGrader
+from practicum.environments.harness import EnvironmentHarness
+from practicum.environments.places import Allowed
 from practicum.errors import ConfigError
 from practicum.feedback.graders import GraderSettings, Judge, graders
 from practicum.harnesses.registry import ADAPTERS
@@ -22,10 +26,19 @@ from practicum.sandboxes.sandbox import Limits
 from practicum.store import Store
 
 
-def rollout_service(config: Config, store: Store, stalls: Stalls, gateway: str) -> RolloutService:
-    """The configured service, not entered yet. Raises ConfigError for what the configuration names wrongly."""
+def rollout_service(
+    config: Config, store: Store, stalls: Stalls, gateway: str, *, environments: Allowed | None = None
+) -> RolloutService:
+    """The configured service, not entered yet. Raises ConfigError for what the configuration names wrongly.
+
+    `environments` may be named by tasks; None is what lies in the configured folder.
+    """
     chosen = config.rollouts
-    shipped = {name: adapter() for name, adapter in ADAPTERS.items()}
+    if environments is None:
+        folders = () if chosen.environments_folder is None else (chosen.environments_folder,)
+        environments = Allowed(folders=folders)
+    in_house = EnvironmentHarness(environments)
+    shipped = {name: adapter() for name, adapter in ADAPTERS.items()} | {in_house.name: in_house}
     own = {name: _made(_named(path, f"rollouts.harnesses.{name}")) for name, path in chosen.harnesses.items()}
     folder = chosen.graders_folder
     judge = None
@@ -36,10 +49,12 @@ def rollout_service(config: Config, store: Store, stalls: Stalls, gateway: str) 
         store,
         harnesses={**shipped, **own},
         sandboxes=provider(
-            chosen.sandbox, hide=[path.absolute() for path in (config.home, folder) if path is not None]
+            chosen.sandbox,
+            hide=[path.absolute() for path in (config.home, folder, chosen.environments_folder) if path is not None],
         ),
         graders={
             **graders(GraderSettings(folder=folder, judge=judge)),
+            in_house.name: partial(EnvironmentGrader, in_house),
             **{name: _named(path, f"rollouts.graders.{name}") for name, path in chosen.graders.items()},
         },
         gateway=chosen.gateway_url or gateway,

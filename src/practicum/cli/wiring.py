@@ -151,11 +151,22 @@ def workbench(config: Config) -> Workbench:
     return EmbeddedWorkbench(folder, config.model, config.learn)
 
 
-def rollout_service(config: Config, store: Store, stalls: Stalls) -> partial[RolloutService]:
-    """Makes the rollout service, once the gateway's address is known."""
-    from practicum.cli import rollout_host
+def rollout_service(
+    config: Config, store: Store, stalls: Stalls, *, tasks: Path | None = None
+) -> partial[RolloutService]:
+    """Makes the rollout service, once the gateway's address is known.
 
-    return partial(rollout_host.rollout_service, config, store, stalls)
+    Environments may lie beside the file `tasks`, whose author runs this process, or be installed; without it, only in
+    the configured folder.
+    """
+    from practicum.cli import rollout_host
+    from practicum.environments.places import Allowed
+
+    allowed = None
+    if tasks is not None:
+        folder = config.rollouts.environments_folder
+        allowed = Allowed(folders=(tasks.parent, *([folder] if folder else [])), modules=True)
+    return partial(rollout_host.rollout_service, config, store, stalls, environments=allowed)
 
 
 def graders(config: Config) -> Mapping[str, Grader]:

@@ -30,10 +30,13 @@ class HarnessJob:
     """One run of a harness in a prepared sandbox.
 
     `turn` counts the instructions of a rollout from 0: a later one goes on in the same sandbox, with the harness's own
-    way of resuming its last conversation where it has one. `options` belong to the adapter.
+    way of resuming its last conversation where it has one. `options` belong to the adapter. `index` is the rollout's
+    number within its group, from 0.
     """
 
     rollout_id: str
+    task_id: str = ""
+    index: int = 0
     instruction: str
     endpoint: Endpoint
     turn: int = 0
@@ -57,7 +60,12 @@ class HarnessEnd:
 
 
 class Harness(Protocol):
-    """An adapter. One instance serves many runs at once."""
+    """An adapter. One instance serves many runs at once.
+
+    An adapter may have `check(options)`, which raises UsageError for a task's options when the task is submitted;
+    `sandbox_on_demand` true where it takes an `OnDemandSandbox`, made when it is first used; and `aclose()`, awaited
+    when the service ends.
+    """
 
     @property
     def name(self) -> str:

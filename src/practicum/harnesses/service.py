@@ -25,9 +25,10 @@ from typing import Self
 import httpx
 
 from practicum.capture.stalls import Stalls
-from practicum.errors import Conflict, NotFound, PracticumError, RequestError
+from practicum.errors import Conflict, NotFound
+from practicum.harnesses.admission import check_task, close_all
 from practicum.harnesses.attempt import End, Means, StallClock
-from practicum.harnesses.callbacks import Callbacks, callback_secret, check_callback_url
+from practicum.harnesses.callbacks import Callbacks, callback_secret
 from practicum.harnesses.grading import GraderFactory
 from practicum.harnesses.harness import Harness
 from practicum.harnesses.journal import RolloutJournal, until_it_works
@@ -150,6 +151,7 @@ class RolloutService:
             waited_for, self._live = self._live, {}
             for live in waited_for.values():
                 live.changed.set()
+            await close_all(self._means.harnesses.values())
 
     # -- submit, status, collect ---------------------------------------------------------------------------------
 
@@ -184,21 +186,7 @@ class RolloutService:
 
     def check(self, task: Task) -> None:
         """Raises RequestError naming the field of a task that would be refused."""
-        if task.harness not in self._means.harnesses:
-            known = ", ".join(sorted(self._means.harnesses)) or "none"
-            raise RequestError(f"There is no harness {task.harness!r}.", hint=f"There are: {known}.", param="harness")
-        for name, options in task.graders.items():
-            if name not in self._means.graders:
-                known = ", ".join(sorted(self._means.graders)) or "none"
-                raise RequestError(f"There is no grader {name!r}.", hint=f"There are: {known}.", param="graders")
-            try:
-                self._means.graders[name](options)
-            except PracticumError as error:
-                raise RequestError(
-                    f"`graders.{name}`: {error.message}", hint=error.hint, param=f"graders.{name}"
-                ) from error
-        if task.callback_url is not None:
-            check_callback_url(task.callback_url, self._callback_hosts)
+        check_task(task, self._means.harnesses, self._means.graders, self._callback_hosts)
 
     def status(self, group_id: str) -> Group:
         """A group with its rollouts as they stand. Raises NotFound."""

@@ -8,7 +8,6 @@ the policy itself can make a check fail, whoever writes the task says what that 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatch
 from typing import Any, Protocol, TypeVar
@@ -18,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from practicum.errors import NotFound, UsageError
 from practicum.sandboxes.sandbox import Exited, Sandbox
 from practicum.types.calls import ModelCall
-from practicum.types.outcomes import Outcome
+from practicum.types.outcomes import Outcome, finite
 
 MAIN = "reward"
 _MOST_FILES_BYTES = 20_000_000
@@ -113,15 +112,10 @@ def parse_rewards(text: str) -> dict[str, float]:
 
 def number(name: str, value: Any) -> float:
     """A finite number. Raises Failed."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Failed(f"{name} is {str(value)[:100]!r}, which is no number")
     try:
-        reward = float(value)
-    except OverflowError:
-        reward = math.inf
-    if not math.isfinite(reward):
-        raise Failed(f"{name} is {str(value)[:100]}, which is no finite number")
-    return reward
+        return finite(name, value)
+    except ValueError as error:
+        raise Failed(str(error)) from None
 
 
 def ended_well(done: Exited, timeout_s: float) -> int:
