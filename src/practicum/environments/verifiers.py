@@ -13,9 +13,10 @@ library pins its dependencies more narrowly than Practicum does.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ def tasks(
     skip: int = 0,
     seed: int | None = None,
     python: str | Path = sys.executable,
+    path: Sequence[str | Path] = (),
     config: Mapping[str, Any] | None = None,
     env: str = "",
     env_config: Mapping[str, Any] | None = None,
@@ -50,6 +52,7 @@ def tasks(
         skip: how many to pass over.
         seed: shuffles the taskset first, where it is finite; None keeps its order.
         python: the interpreter that has verifiers.
+        path: folders that it imports the taskset from, where that is not installed.
         config: the taskset's own settings.
         env: the id of an environment to pair it with; empty is the taskset's own, or the library's single agent.
         env_config: the environment's own settings, its agent's harness and runtime among them. If the taskset brings
@@ -65,19 +68,21 @@ def tasks(
         "taskset": taskset, "config": dict(config or {}), "env": env, "env_config": dict(env_config or {}),
         "max_turns": max_turns,
     }  # fmt: skip
-    chosen = _list(str(python), {**asked, "size": size, "skip": skip, "seed": seed})
+    folders = [str(Path(folder).absolute()) for folder in path]
+    chosen = _list(str(python), folders, {**asked, "size": size, "skip": skip, "seed": seed})
     if len(chosen) < size:
         raise UsageError(f"The taskset {taskset!r} has {len(chosen)} tasks from {skip} on, not {size}.", param="size")
     play = {**asked, "sampling": dict(sampling or {})}
-    return [_task(str(python), taskset, play, one, timeouts or Timeouts(), settings) for one in chosen]
+    options = {"python": str(python), "script": [str(_PROGRAM), "play", _TASK], "path": folders}
+    settings = {"timeouts": timeouts or Timeouts(), **settings}
+    return [_task(taskset, options, play, one, settings) for one in chosen]
 
 
 def _task(
-    python: str,
     taskset: str,
+    options: Mapping[str, Any],
     play: Mapping[str, Any],
     data: dict[str, Any],
-    timeouts: Timeouts,
     settings: Mapping[str, Any],
 ) -> Task:
     prompt = data.pop("practicum_prompt")
@@ -86,15 +91,14 @@ def _task(
         task_id=f"{taskset}/{name}",
         instructions=(prompt or str(name),),
         harness="python",
-        options={"python": python, "script": [str(_PROGRAM), "play", _TASK]},
+        options=options,
         files={_TASK: json.dumps({**play, "task": data})},
         graders={"exit_status": {"command": ["cat", _REWARD], "reward": "printed"}},
-        timeouts=timeouts,
         **settings,
     )
 
 
-def _list(python: str, asked: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _list(python: str, path: Sequence[str], asked: Mapping[str, Any]) -> list[dict[str, Any]]:
     try:
         found = subprocess.run(
             [python, "-c", "import importlib.util, sys; sys.exit(importlib.util.find_spec('verifiers') is None)"],
@@ -108,6 +112,7 @@ def _list(python: str, asked: Mapping[str, Any]) -> list[dict[str, Any]]:
         said = subprocess.run(
             [python, str(_PROGRAM), "list"],
             input=json.dumps(asked), check=False, capture_output=True, text=True, timeout=_LIST_S,
+            env={**os.environ, **({"PYTHONPATH": os.pathsep.join(path)} if path else {})},
         )  # fmt: skip
     except OSError as error:
         raise UsageError(f"{python} cannot be run: {error}.", param="python") from error
