@@ -46,6 +46,7 @@ def main() -> None:
     except BaseException as error:  # the file is the team's own: it may even exit
         control.sendall(json.dumps({"failed": loading.told(error)}).encode() + b"\n")
         return
+    child.prepare()
     control.sendall(b'{"loaded": true}\n')
     gc.collect()
     gc.freeze()  # what is shared stays shared: a collection in a fork would copy it

@@ -31,11 +31,12 @@ from practicum.sandboxes.sandbox import Sandbox
 from practicum.types.ids import new_id
 
 _LOAD_S = 120.0
+_RESET_S = 60.0
 
 
 class EnvironmentOptions(BaseModel):
     """What a task says. `sampling` holds fields of the chat request; `tool_timeout_s` bounds each call of the team's
-    code before grading. `seed` None draws one for each rollout."""
+    code before grading, but `reset`, which has a minute at least. `seed` None draws one for each rollout."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -116,7 +117,7 @@ class EnvironmentHarness:
         self.worlds[sandbox] = world
         started = await world.ask(
             "start",
-            options.tool_timeout_s,
+            max(options.tool_timeout_s, _RESET_S),
             name=name,
             task=options.task,
             system=options.system,

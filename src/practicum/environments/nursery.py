@@ -25,6 +25,7 @@ from practicum.sandboxes.sandbox import Exited, Limits
 
 _SCRIPT = Path(__file__).with_name("forker.py")
 _CHUNK = 1 << 16
+_END_S = 15.0
 _log = logging.getLogger("practicum.environments")
 
 
@@ -58,7 +59,10 @@ class Fork:
         """Kill it and all that it started; it is dead when this returns."""
         self.socket.close()
         await self._nursery.end(self.number)
-        await asyncio.wait({self.ended})
+        await asyncio.wait({self.ended}, timeout=_END_S)
+        if not self.ended.done():
+            _log.error("a process of %s did not end within %g s", self._nursery.source, _END_S)
+            self.ended.set_result(None)
 
 
 class Nursery:
@@ -229,12 +233,8 @@ class Nurseries:
 
     async def _ready(self, source: Source, limit_s: float) -> Nursery:
         known = self._by_source.get(source)
-        if known is not None and known.done() and not (_worked(known) and known.result().alive):
-            if _worked(known):
-                await known.result().close()
-            known = None
-        if known is None:
-            known = self._by_source[source] = asyncio.create_task(_started(source, limit_s))
+        if known is None or (known.done() and not (_worked(known) and known.result().alive)):
+            known = self._by_source[source] = asyncio.create_task(_started(source, limit_s, before=known))
             await self._retire(source)
         return await asyncio.shield(known)
 
@@ -252,7 +252,10 @@ def _worked(task: asyncio.Task[Any]) -> bool:
     return task.done() and not task.cancelled() and task.exception() is None
 
 
-async def _started(source: Source, limit_s: float) -> Nursery:
+async def _started(source: Source, limit_s: float, before: asyncio.Task[Nursery] | None) -> Nursery:
+    """A nursery that can fork; `before` is the one that this replaces, which is dead."""
+    if before is not None and _worked(before):
+        await before.result().close()
     nursery = Nursery(source)
     await nursery.start(limit_s)
     return nursery

@@ -24,6 +24,7 @@ _GRACE_S = 2.0
 _CLOSE_S = 5.0
 _MOST_BYTES = 64 << 20
 _CHUNK = 1 << 18
+_METHODS = {"start": "reset", "answered": "reply"}  # what a team calls it
 _log = logging.getLogger("practicum.environments")
 
 
@@ -66,12 +67,14 @@ class World:
             raise Lost(self._lost)
         self._number += 1
         await self._send({"id": self._number, "do": do, "limit_s": limit_s, **asked})
-        said = await self._answer(asked.get("name", do) if do == "tool" else do, limit_s)
+        what = f"the tool {asked['name']}" if do == "tool" else f"`{_METHODS.get(do, do)}`"
+        said = await self._answer(f"{what} of {self._source}", limit_s)
         if "failed" in said:
-            raise Raised(f"`{do}` of {self._source} failed: {said['failed']}.")
+            raise Raised(f"{what[0].upper()}{what[1:]} of {self._source} failed: {said['failed']}.")
         if said.get("late"):
-            if said["value"] is None or self._interrupted:
-                raise await self._give_up(f"{_called(do, asked)} of {self._source} took longer than {limit_s:g} s")
+            again = ", the second time that one did" if self._interrupted else ""
+            if said["value"] is None or again:
+                raise await self._give_up(f"{what} of {self._source} took longer than {limit_s:g} s{again}")
             self._interrupted = True
         return said["value"]
 
@@ -95,11 +98,11 @@ class World:
                     line = await self._line()
             except TimeoutError:
                 raise await self._give_up(
-                    f"`{what}` of {self._source} took longer than {limit_s:g} s and could not be interrupted"
+                    f"{what} took longer than {limit_s:g} s and could not be interrupted"
                 ) from None
             left_s -= time.monotonic() - began
             if not line:
-                raise await self._give_up(None, f"while it ran `{what}`")
+                raise await self._give_up(None, f"while it ran {what}")
             said = json.loads(line)
             if "sandbox" in said:
                 await self._serve(said, limit_s)
@@ -178,13 +181,9 @@ class World:
         """Kill the process, where it is not dead, and remember why."""
         await self._fork.end()
         if reason is None:
-            reason = f"The environment's process ({self._source}) {_died(self._fork.ended.result())} {doing}"
+            reason = f"the environment's process {_died(self._fork.ended.result())} {doing}"
         self._lost = f"{reason[0].upper()}{reason[1:]}."
         return Lost(self._lost)
-
-
-def _called(do: str, asked: Mapping[str, Any]) -> str:
-    return f"a second tool, `{asked['name']}`," if do == "tool" else f"`{do}`"
 
 
 def _died(status: int | None) -> str:
