@@ -119,7 +119,9 @@ class Remote(Environment):
 
     def call_tool(self, name: str, arguments: dict[str, Any]) -> Any:
         """Call a tool on the server. Raises ValueError with what the server found wrong."""
-        seen = self._exchange({"type": "step", "data": {"type": "call_tool", "tool_name": name, "arguments": arguments}})
+        seen = self._exchange(
+            {"type": "step", "data": {"type": "call_tool", "tool_name": name, "arguments": arguments}}
+        )
         if fault := seen.get("error"):
             raise ValueError(str(fault.get("message", fault) if isinstance(fault, Mapping) else fault))
         return _result(seen.get("result"))

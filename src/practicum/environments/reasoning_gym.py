@@ -34,13 +34,15 @@ except ImportError as error:
 Split = Literal["train", "heldout"]
 _HELDOUT_SHARE = 4  # one question in so many is held out
 _TRIES = 40  # items looked at for each one wanted
+# Some generators draw as many items as this at once: the same number for all, or item 3 of 10 were another than of 20.
+_SIZE = 20_000
 
 
 def tasks(
     family: str,
     size: int,
     *,
-    seed: int = 0,
+    data_seed: int = 0,
     split: Split = "train",
     answer: Literal["text", "tags"] = "text",
     config: Mapping[str, Any] | None = None,
@@ -52,13 +54,13 @@ def tasks(
     Args:
         family: a generator's name, as `reasoning_gym.create_dataset` takes it.
         size: how many.
-        seed: the generator's; items that are asked for later follow on from those before.
+        data_seed: the generator's; items that are asked for later follow on from those before.
         split: which side of the split.
         answer: what is scored: the whole `text`, white space around it aside; or what stands in <answer> `tags`, which
             the library's own system prompt then asks for, unless `system` is given.
         config: the generator's own settings; JSON.
         prompt: the user's message, with {question} in it.
-        settings: as `single_turn` takes them: `max_tokens`, `temperature`, `system` and so on.
+        settings: as `single_turn` takes them: `max_tokens`, `temperature`, `system`, `seed` of the calls and so on.
 
     Raises: MissingExtra; UsageError for a family or a setting that does not exist, and for a family that has too few
     different questions.
@@ -67,11 +69,11 @@ def tasks(
         raise UsageError("`prompt` must hold {question}.", param="prompt")
     if answer == "tags":
         settings.setdefault("system", SYSTEM_PROMPTS["default"])
-    known: dict[str, Any] = {**(config or {}), "seed": seed, "size": size * _TRIES}
+    known: dict[str, Any] = {**(config or {}), "seed": data_seed, "size": _SIZE}
     dataset = _dataset(family, known)
     made: list[Task] = []
     seen: set[str] = set()
-    for index in range(size * _TRIES):
+    for index in range(min(size * _TRIES, _SIZE)):
         if len(made) == size:
             break
         item = dataset[index]
@@ -81,7 +83,7 @@ def tasks(
         seen.add(question)
         data = {"family": family, "config": known, "index": index, "question": question, "answer": answer}
         data |= {"item": exact_json(item)}
-        task_id = f"{family}/{seed}/{index}"
+        task_id = f"{family}/{data_seed}/{index}"
         made.append(single_turn(task_id, prompt.replace("{question}", question), score, data=data, **settings))
     if len(made) < size:
         raise UsageError(

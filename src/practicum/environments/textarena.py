@@ -38,7 +38,7 @@ def tasks(
     game: str,
     size: int,
     *,
-    seed: int = 0,
+    game_seed: int = 0,
     split: Literal["train", "heldout"] = "train",
     opponent: Opponent | str | None = None,
     seat: int = 0,
@@ -52,7 +52,7 @@ def tasks(
     Args:
         game: its id, as `textarena.make` takes it.
         size: how many.
-        seed: where the games' seeds start.
+        game_seed: where the games' seeds start.
         split: the two splits share no seed. In a game with few openings they may still share those.
         opponent: `(observation, rng) -> action`, at the top of a file or module, for a game of two; None for a game of
             one.
@@ -69,10 +69,8 @@ def tasks(
     given = {"game": game, "config": dict(config or {}), "seat": seat, "opponent": place, "unfinished": unfinished}
     _check(given)
     # An even seed is learned from, an odd one held out.
-    seeds = [2 * (seed + index) + _SPLITS[split] for index in range(size)]
-    return [
-        multi_turn(f"{game}/{one}", Game, {**given, "seed": one}, max_turns=max_turns, **settings) for one in seeds
-    ]
+    seeds = [2 * (game_seed + index) + _SPLITS[split] for index in range(size)]
+    return [multi_turn(f"{game}/{one}", Game, {**given, "seed": one}, max_turns=max_turns, **settings) for one in seeds]
 
 
 def _check(task: Mapping[str, Any]) -> None:
@@ -84,7 +82,9 @@ def _check(task: Mapping[str, Any]) -> None:
     except Exception as error:
         reason = re.sub(r"\s+", " ", str(error)).strip(" *")[:300]
         hint = "Some games need word lists: python -m nltk.downloader words" if isinstance(error, LookupError) else ""
-        raise UsageError(f"The game {task['game']} does not start: {reason or type(error).__name__}", hint=hint) from error
+        raise UsageError(
+            f"The game {task['game']} does not start: {reason or type(error).__name__}", hint=hint
+        ) from error
     finally:
         random.setstate(state)
 

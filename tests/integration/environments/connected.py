@@ -19,8 +19,10 @@ from practicum.store import open_store
 from practicum.types.rollouts import Task
 
 
-async def rolled_out(home: Path, policy: Callable[[Turn], Step], task: Task, folder: Path | None = None) -> list[Any]:
-    """The results of a task's rollouts. `folder` holds graders."""
+async def rolled_out(
+    home: Path, policy: Callable[[Turn], Step], task: Task, *, folder: Path | None = None, **options: Any
+) -> list[Any]:
+    """The results of a task's rollouts. `folder` holds graders, `options` are the world's."""
     harness = EnvironmentHarness(Allowed(folders=(home,), modules=True))
     with open_store(home / "practicum.db") as store:
         async with World(
@@ -32,6 +34,7 @@ async def rolled_out(home: Path, policy: Callable[[Turn], Step], task: Task, fol
                 "environment": partial(EnvironmentGrader, harness),
                 **graders(GraderSettings(folder=folder)),
             },
+            **options,
         ) as world:
             return await world.service.collect(await world.service.submit(task))
 

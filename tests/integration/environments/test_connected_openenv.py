@@ -19,16 +19,12 @@ import pytest
 from tests.integration.environments.connected import rolled_out, says
 
 pytest.importorskip("websockets", reason="websockets is not installed")
-PYTHON = os.environ.get("PRACTICUM_OPENENV_PYTHON") or (
-    sys.executable if importlib.util.find_spec("openenv") else None
-)
-if PYTHON is None:
-    pytest.skip("openenv is not installed: make test-connectors", allow_module_level=True)
-
 from practicum.engines.scripted import ScriptedCall, Step, Turn
 from practicum.environments.openenv import tasks
 from practicum.errors import UsageError
 
+PYTHON = os.environ.get("PRACTICUM_OPENENV_PYTHON") or (sys.executable if importlib.util.find_spec("openenv") else None)
+pytestmark = pytest.mark.skipif(PYTHON is None, reason="openenv is not installed: make test-connectors")
 Serve = Callable[[str], tuple[str, subprocess.Popen[bytes]]]
 
 

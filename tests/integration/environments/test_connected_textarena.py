@@ -30,7 +30,7 @@ def halving(turn: Turn) -> Step:
 
 
 async def test_a_game_is_won_and_is_one_row(tmp_path: Path) -> None:
-    (task,) = tasks("GuessTheNumber-v0", 1, seed=4, max_tokens=32)
+    (task,) = tasks("GuessTheNumber-v0", 1, game_seed=4, max_tokens=32)
     (one,) = await rolled_out(tmp_path, halving, task)
     assert one.rollout.cause == "finished", one.rollout.error
     assert one.reward == 1.0, one.rollout.outcomes
@@ -45,7 +45,7 @@ async def test_invalid_moves_end_the_game_by_its_own_rule(tmp_path: Path) -> Non
 
 
 async def test_a_game_that_is_not_over_gives_what_the_task_says(tmp_path: Path) -> None:
-    (task,) = tasks("GuessTheNumber-v0", 1, max_tokens=32, max_turns=1, unfinished=-0.5, seed=1)
+    (task,) = tasks("GuessTheNumber-v0", 1, max_tokens=32, max_turns=1, unfinished=-0.5, game_seed=1)
     (one,) = await rolled_out(tmp_path, says("[1]"), task)
     assert {o.name: o.reward for o in one.rollout.outcomes} == {"reward": -0.5, "finished": 0.0}
 
@@ -72,7 +72,7 @@ def test_all_rollouts_of_a_task_get_the_same_game() -> None:
 
 
 def test_what_is_new_is_told_once() -> None:
-    (task,) = tasks("GuessTheNumber-v0", 1, seed=2)
+    (task,) = tasks("GuessTheNumber-v0", 1, game_seed=2)
     game = Game()
     first = game.reset(task.options["task"])
     second = game.reply("My guess is [1]") or ""

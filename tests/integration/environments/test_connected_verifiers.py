@@ -14,16 +14,14 @@ from typing import Any
 import pytest
 from tests.integration.environments.connected import rolled_out, says
 
-PYTHON = os.environ.get("PRACTICUM_VERIFIERS_PYTHON") or (
-    sys.executable if importlib.util.find_spec("verifiers") else None
-)
-if PYTHON is None:
-    pytest.skip("verifiers is not installed: make test-connectors", allow_module_level=True)
-
 from practicum.engines.scripted import ScriptedCall, Step, Turn
 from practicum.environments.verifiers import tasks
 from practicum.errors import MissingExtra, UsageError
 
+PYTHON = os.environ.get("PRACTICUM_VERIFIERS_PYTHON") or (
+    sys.executable if importlib.util.find_spec("verifiers") else None
+)
+pytestmark = pytest.mark.skipif(PYTHON is None, reason="verifiers is not installed: make test-connectors")
 FOLDER = str(Path(__file__).with_name("verifiers_tasksets"))
 GIVEN: dict[str, Any] = {"python": PYTHON, "path": [FOLDER], "sampling": {"max_tokens": 256}}
 

@@ -23,7 +23,7 @@ def test_what_is_held_out_is_never_learned_from_whatever_the_seeds() -> None:
         side: {
             given(task)["question"]
             for seed in (0, 1, 2)
-            for task in tasks("chain_sum", 40, seed=seed, split=side, config={"max_terms": 2, "max_digits": 1})
+            for task in tasks("chain_sum", 40, data_seed=seed, split=side, config={"max_terms": 2, "max_digits": 1})
         }
         for side in ("train", "heldout")
     }
@@ -32,16 +32,18 @@ def test_what_is_held_out_is_never_learned_from_whatever_the_seeds() -> None:
 
 
 def test_the_same_arguments_give_the_same_tasks_and_no_question_twice() -> None:
-    one, two = (tasks("spell_backward", 20, seed=3, max_tokens=16) for _ in range(2))
+    one, two = (tasks("spell_backward", 20, data_seed=3, max_tokens=16) for _ in range(2))
     assert one == two
     assert len({given(task)["question"] for task in one}) == len({task.task_id for task in one}) == 20
     assert one[0].options["sampling"] == {"max_tokens": 16}
-    assert one[:5] == tasks("spell_backward", 5, seed=3, max_tokens=16) or given(one[0])["config"]["size"] != 200
+    assert one[:5] == tasks("spell_backward", 5, data_seed=3, max_tokens=16)
 
 
-@pytest.mark.parametrize("family", ["chain_sum", "prime_factorization", "countdown", "letter_jumble", "calendar_arithmetic"])
+@pytest.mark.parametrize(
+    "family", ["chain_sum", "prime_factorization", "countdown", "letter_jumble", "calendar_arithmetic"]
+)
 def test_a_task_scores_as_the_library_scores_the_item(family: str) -> None:
-    (task,) = tasks(family, 1, seed=5)
+    (task,) = tasks(family, 1, data_seed=5)
     data = json.loads(json.dumps(given(task)))
     dataset = reasoning_gym.create_dataset(family, **data["config"])
     item = dataset[data["index"]]

@@ -36,9 +36,7 @@ async def played(asked: dict[str, Any]) -> dict[str, float]:
     env = vf.load_environment(_config(asked))
     kind = type(env.taskset).task_type()
     task = kind(kind.data_type().model_validate(asked["task"]), env.config.taskset.task)
-    endpoint = vf.EvalClientConfig(
-        base_url=os.environ["PRACTICUM_BASE_URL"] + "/v1", api_key_var="PRACTICUM_API_KEY"
-    )
+    endpoint = vf.EvalClientConfig(base_url=os.environ["PRACTICUM_BASE_URL"] + "/v1", api_key_var="PRACTICUM_API_KEY")
     model = vf.ModelContext(
         model=os.environ["PRACTICUM_MODEL"], client=endpoint, sampling=vf.SamplingConfig(**asked["sampling"])
     )
