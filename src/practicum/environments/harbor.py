@@ -1,4 +1,8 @@
-"""A task folder in Harbor's format, as far as it can be run without building a container.
+"""Task folders in Harbor's format, as far as they can be run without building a container.
+
+    TRAIN = tasks("path/to/dataset", harness="mini-swe-agent")
+
+A task is a folder:
 
     task.toml  instruction.md  environment/Dockerfile  tests/test.sh  solution/
 
@@ -18,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from practicum.errors import UsageError
+from practicum.types.rollouts import Task, Timeouts
 
 WORKDIR = "/app"
 _MOST_TESTS_BYTES = 100_000_000
@@ -42,6 +47,81 @@ class HarborTask:
     files: Mapping[str, bytes] = field(default_factory=dict)
     image: str | None = None
     left_out: tuple[str, ...] = ()
+
+
+def tasks(
+    folder: str | Path,
+    *,
+    harness: str,
+    options: Mapping[str, Any] | None = None,
+    within: str | Path | None = None,
+    without: bool = False,
+    timeouts: Timeouts | None = None,
+    **settings: Any,
+) -> list[Task]:
+    """A task's folder, or a folder of such folders, as tasks of a harness, sorted by path. The grader is Harbor's own.
+
+    Args:
+        folder: where they lie.
+        harness: which agent works on them, by its name.
+        options: the harness's own.
+        within: the folder that `rollouts.graders_folder` names, where the tasks' tests are looked up; the one given,
+            or the one above it where that is a task itself.
+        without: run a task although parts of its container are `left_out`: this machine, or the sandbox's image, has
+            them.
+        timeouts: for all of them, over each task's own.
+        settings: further fields of `practicum.types.rollouts.Task`.
+
+    Raises: UsageError for a task that is not whole, cannot be judged here, or needs what is left out.
+    """
+    root = Path(folder).resolve()
+    alone = (root / "task.toml").is_file()
+    folders = [root] if alone else sorted(path.parent for path in root.glob("*/task.toml"))
+    if not folders:
+        raise UsageError(f"{root} holds no task in Harbor's format.", hint="A task's folder has a task.toml.")
+    base = Path(within).resolve() if within is not None else root.parent if alone else root
+    made: dict[str, Task] = {}
+    for one in folders:
+        if not one.is_relative_to(base):
+            raise UsageError(f"The task {one} does not lie in {base}.", param="within")
+        task = load_task(one)
+        if task.left_out and not without:
+            raise UsageError(
+                f"The Harbor task {one} needs {'; '.join(task.left_out)}, which a sandbox without a container has not.",
+                hint="Say `without=True` if this machine or the sandbox's image makes up for it.",
+            )
+        if task.name in made:
+            raise UsageError(f"Two tasks below {root} are named {task.name!r}.", hint="Groups are formed by the name.")
+        made[task.name] = Task(
+            task_id=task.name,
+            instructions=(task.instruction,),
+            harness=harness,
+            options=dict(options or {}),
+            files=_texts(one, task.files),
+            env=dict(task.env),
+            workdir=task.workdir,
+            graders={"harbor": {"path": one.relative_to(base).as_posix()}},
+            timeouts=timeouts or _timeouts(task),
+            **settings,
+        )
+    return list(made.values())
+
+
+def _texts(folder: Path, files: Mapping[str, bytes]) -> dict[str, str]:
+    found = {}
+    for name, data in files.items():
+        try:
+            found[name] = data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{name} of the Harbor task {folder} is no text in UTF-8: not supported.") from error
+    return found
+
+
+def _timeouts(task: HarborTask) -> Timeouts:
+    usual = Timeouts()
+    agent_s, grade_s = task.agent_timeout_s or usual.agent_s, task.verifier_timeout_s
+    whole_s = max(usual.whole_s, usual.prepare_s + agent_s + grade_s)
+    return Timeouts(agent_s=agent_s, grade_s=grade_s, whole_s=whole_s)
 
 
 def load_task(folder: Path) -> HarborTask:
