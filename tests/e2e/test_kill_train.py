@@ -1,7 +1,7 @@
 """A training run that is killed ends at the same weights, to the bit, as one that nothing disturbed.
 
-Pins: SIGKILL at random points (while rollouts run, while the trainer works, between steps) in synchronous mode; what had
-ended is not run again; one set of figures a step.
+Pins: SIGKILL at random points (while rollouts run, while the trainer works) in synchronous mode; what had ended is not
+run again; one set of figures a step.
 """
 
 import json

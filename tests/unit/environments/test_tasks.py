@@ -8,7 +8,7 @@ from tests.integration.environments.ledger import Ledger, one_word
 from practicum.environments import Environment, multi_turn, single_turn
 from practicum.environments.tasks import where_it_stands
 from practicum.errors import UsageError
-from practicum.live.internship import load_syllabus
+from practicum.live.syllabus import load_syllabus
 
 PLACE = "tests.integration.environments.ledger"
 
