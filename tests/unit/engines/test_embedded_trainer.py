@@ -11,7 +11,8 @@ import pytest
 import torch
 from embedded_training import LOSSES, make_rows, make_trainer, warm
 
-from practicum.engines.embedded.batches import tokens_of
+from practicum.engines.embedded.batches import pairs_of
+from practicum.engines.embedded.layout import layout_of
 from practicum.engines.embedded.settings import DistillSettings, LoraSettings
 from practicum.engines.embedded.trainer import EmbeddedTrainer
 from practicum.errors import Conflict, ContextOverflow, CorruptArtifact, EngineError, RequestError, Unsupported
@@ -19,7 +20,11 @@ from practicum.types.training import Datum
 
 
 def gradients(trainer):
-    return {name: parameter.grad.clone() for name, parameter in trainer.policy.parameters().items()}
+    """Zero where nothing was accumulated."""
+    return {
+        name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.clone()
+        for name, parameter in trainer.policy.parameters().items()
+    }
 
 
 def assert_same(one, two, atol=1e-5):
@@ -291,7 +296,8 @@ def test_what_was_written_is_cloned_and_the_rest_stays_but_for_where_it_would_ha
     trainer.freeze_teacher()
     trainer.set_reference(None)
     ids = torch.tensor([[*row.prompt_ids, *row.completion_ids]])
-    frozen = torch.log_softmax(trainer.policy.frozen_logits("teacher", tokens_of([row])), -1)
+    hidden = trainer.policy.hidden(layout_of(pairs_of([row])), "teacher")
+    frozen = torch.log_softmax(trainer.policy.head(hidden, "teacher"), -1)
     assert ids.shape[1] - len(row.prompt_ids) == len(frozen)
     target = frozen.exp()
     target[:, 20] += target[:, 3] * (1 - 1e-4)
