@@ -9,6 +9,7 @@ Legend: L tokens of the sequence, H query heads, J key/value heads, D head size,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -54,30 +55,52 @@ class TreeAttention:
 
 
 class _OverPath(torch.autograd.Function):
-    """Attention over keys and values that come in pieces: K of them, then as many of values."""
+    """Attention over keys and values that come in pieces: so many of keys, then as many of values."""
 
     @staticmethod
     def forward(
         ctx: Any, q: torch.Tensor, mask_QK: torch.Tensor, scale: float | None, *parts: torch.Tensor
     ) -> torch.Tensor:
-        ctx.save_for_backward(q, mask_QK, *parts)
-        ctx.scale = scale
-        half = len(parts) // 2
-        return _mixed(q, torch.cat(parts[:half], dim=2), torch.cat(parts[half:], dim=2), mask_QK, scale)
+        k, v = _halves(parts)
+        ctx.scale, ctx.pieces = scale, len(parts)
+        if not _has_kernel(q, v):
+            ctx.save_for_backward(q, mask_QK, *parts)
+            return _mixed(q, k, v, mask_QK, scale)
+        mixed, log_sums = _KERNEL(q, k, v, attn_mask=mask_QK[None, None], scale=scale)
+        ctx.save_for_backward(q, mask_QK, *parts, mixed, log_sums)
+        return mixed  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        q, mask_QK, *parts = ctx.saved_tensors
-        half = len(parts) // 2
-        leaves = [
-            each.detach().requires_grad_()
-            for each in (q, torch.cat(parts[:half], dim=2), torch.cat(parts[half:], dim=2))
-        ]
-        with torch.enable_grad():
-            mixed = _mixed(*leaves, mask_QK, ctx.scale)
-        dq, dk, dv = torch.autograd.grad(mixed, leaves, gradient)
-        sizes = [part.shape[2] for part in parts[:half]]
+        q, mask_QK, *kept = ctx.saved_tensors
+        parts, known = kept[: ctx.pieces], kept[ctx.pieces :]
+        k, v = _halves(parts)
+        if known:
+            dq, dk, dv = _KERNEL_BACKWARD(
+                gradient, q, k, v, *known, 0.0, False, attn_mask=mask_QK[None, None], scale=ctx.scale
+            )
+        else:
+            leaves = [each.detach().requires_grad_() for each in (q, k, v)]
+            with torch.enable_grad():
+                mixed = _mixed(*leaves, mask_QK, ctx.scale)
+            dq, dk, dv = torch.autograd.grad(mixed, leaves, gradient)
+        sizes = [part.shape[2] for part in parts[: len(parts) // 2]]
         return dq, None, None, *dk.split(sizes, dim=2), *dv.split(sizes, dim=2)
+
+
+def _halves(parts: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    half = len(parts) // 2
+    return torch.cat(parts[:half], dim=2), torch.cat(parts[half:], dim=2)
+
+
+# What torch's own attention calls on a CPU; called directly, its result can be kept without its keys and values.
+_KERNEL = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu", None)
+_KERNEL_BACKWARD = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu_backward", None)
+
+
+def _has_kernel(q: torch.Tensor, v: torch.Tensor) -> bool:
+    alike = q.device.type == "cpu" and q.shape[-1] == v.shape[-1]
+    return alike and _KERNEL is not None and _KERNEL_BACKWARD is not None
 
 
 def _mixed(

@@ -22,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from practicum.engines.embedded.attention import IMPLEMENTATION, TreeAttention
-from practicum.engines.embedded.fused import Stack, joined, norm_product, product, swiglu_product
+from practicum.engines.embedded.fused import Stack, joined, norm_product, product, rotated, swiglu_product
 from practicum.engines.embedded.layout import Layout, layout_of
 from practicum.engines.embedded.step import LLAMA_LIKE
 from practicum.engines.embedded.weights import shared_copy
@@ -130,18 +130,20 @@ class FusedBody:
         keep: torch.Tensor | None,
     ) -> torch.Tensor:
         width, kv_width = self._widths
-        joined = norm_product(
+        joined_TO = norm_product(
             x_LE, layer.before_attention.weight, layer.before_attention.variance_epsilon, layer.queries_keys_values
         )
-        q, k, v = (
-            part.view(len(x_LE), -1, self._size) for part in joined.split([width, kv_width, kv_width], dim=-1)
-        )
         if layer.query_norm is not None:
+            q, k, v = joined_TO.split([width, kv_width, kv_width], dim=-1)
             q, k = (
-                functional.rms_norm(part, norm.weight.shape, norm.weight, norm.variance_epsilon)
+                functional.rms_norm(part.unflatten(1, (-1, self._size)), (self._size,), norm.weight, norm.variance_epsilon)
                 for part, norm in ((q, layer.query_norm), (k, layer.key_norm))
             )
-        q, k = (_rotate(part, cos[:, None], sin[:, None]) for part in (q, k))
+            joined_TO = torch.cat([q.flatten(1), k.flatten(1), v], dim=-1)
+        joined_TO = rotated(joined_TO, cos, sin, width + kv_width)
+        q, k, v = (
+            part.unflatten(1, (-1, self._size)) for part in joined_TO.split([width, kv_width, kv_width], dim=-1)
+        )
         mixed = attention(*(part.transpose(0, 1)[None] for part in (q, k, v)))
         mixed = mixed[0].transpose(0, 1).reshape(len(x_LE), width)
         if keep is not None:  # nothing after the last layer's attention looks at another place
@@ -179,11 +181,6 @@ class FusedBody:
             weight = merged
         factors = tuple(each for pair in pairs for each in pair)
         return Stack(weight, bias, sizes, factors, self._scaling, self._merge)
-
-
-def _rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    low, high = x.chunk(2, dim=-1)
-    return x * cos + torch.cat([-high, low], dim=-1) * sin
 
 
 class ModuleBody:

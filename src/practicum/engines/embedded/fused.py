@@ -146,6 +146,47 @@ class SwigluProduct(torch.autograd.Function):
         return both, None, *gradients
 
 
+class Rotation(torch.autograd.Function):
+    """Rotary position code on the first heads of each row, in place: x cos + [-high, low] sin; the rest stays."""
+
+    @staticmethod
+    def forward(ctx: Any, joined_TO: torch.Tensor, cos_TD: torch.Tensor, sin_TD: torch.Tensor, width: int) -> Any:
+        ctx.save_for_backward(cos_TD, sin_TD)
+        ctx.width = width
+        ctx.mark_dirty(joined_TO)
+        low, high, cos, sin = _rotary(joined_TO, cos_TD, sin_TD, width)
+        lifted = torch.cat([high * sin[0], low * sin[1]], dim=-1)
+        _turn(low, high, cos, lifted, -1)
+        return joined_TO
+
+    @staticmethod
+    def backward(ctx: Any, gradient_TO: torch.Tensor) -> tuple[Grad, ...]:
+        cos_TD, sin_TD = ctx.saved_tensors
+        gradient_TO = gradient_TO.clone()
+        low, high, cos, sin = _rotary(gradient_TO, cos_TD, sin_TD, ctx.width)
+        lifted = torch.cat([high * sin[1], low * sin[0]], dim=-1)
+        _turn(low, high, cos, lifted, 1)
+        return gradient_TO, None, None, None
+
+
+def _rotary(x_TO: torch.Tensor, cos_TD: torch.Tensor, sin_TD: torch.Tensor, width: int) -> Any:
+    """Views of the rotated heads' halves `[T, heads, D/2]`, and the tables' halves `[T, 1, D/2]`."""
+    size = cos_TD.shape[-1]
+    heads = x_TO[:, :width].unflatten(1, (width // size, size))
+    tables = [table[:, None].chunk(2, dim=-1) for table in (cos_TD, sin_TD)]
+    return *heads.chunk(2, dim=-1), *tables
+
+
+def _turn(low: torch.Tensor, high: torch.Tensor, cos: Any, lifted: torch.Tensor, sign: int) -> None:
+    for part, table, other, factor in zip((low, high), cos, lifted.chunk(2, dim=-1), (sign, -sign), strict=True):
+        part.mul_(table).add_(other, alpha=factor)
+
+
+def rotated(joined_TO: torch.Tensor, cos_TD: torch.Tensor, sin_TD: torch.Tensor, width: int) -> torch.Tensor:
+    """Rotary position code on the first `width` outputs, in place; forms of it that rotate whole heads."""
+    return Rotation.apply(joined_TO, cos_TD, sin_TD, width)  # type: ignore[no-untyped-call,no-any-return]
+
+
 def product(x: torch.Tensor, stack: Stack) -> torch.Tensor:
     """x W^T."""
     return Product.apply(x, stack, *stack.trained)  # type: ignore[no-untyped-call,no-any-return]

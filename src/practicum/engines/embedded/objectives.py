@@ -20,7 +20,7 @@ from practicum.engines.embedded.settings import TrainerSettings
 from practicum.types.training import LossName
 
 # Logits that exist at a time, in numbers; a handful of tensors of this size do.
-_MOST_LOGITS = 8_000_000
+_MOST_LOGITS = 6_000_000
 
 # Logits [n, V] of a frozen policy at some of the completion tokens.
 Frozen = Callable[[torch.Tensor], torch.Tensor]
@@ -157,7 +157,8 @@ def _slice_size(head: Head, hidden_NE: torch.Tensor) -> int:
 
 
 def _log_softmax(logits_nV: torch.Tensor, targets: Targets) -> torch.Tensor:
-    return torch.log_softmax(logits_nV / targets.temperatures[:, None], dim=-1)
+    plain = bool((targets.temperatures == 1).all())
+    return torch.log_softmax(logits_nV if plain else logits_nV / targets.temperatures[:, None], dim=-1)
 
 
 def _expect(p_nV: torch.Tensor, values_nV: torch.Tensor) -> torch.Tensor:
