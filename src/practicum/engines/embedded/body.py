@@ -11,7 +11,7 @@ Legend: L tokens of the layout, N kept places, E hidden size, V vocabulary, H qu
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -23,10 +23,13 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from practicum.engines.embedded.attention import IMPLEMENTATION, TreeAttention
 from practicum.engines.embedded.fused import Stack, joined, norm_product, product, rotated, swiglu_product
-from practicum.engines.embedded.layout import Layout, layout_of
+from practicum.engines.embedded.layout import Layout, Pair, layout_of
 from practicum.engines.embedded.step import LLAMA_LIKE
 from practicum.engines.embedded.weights import shared_copy
 from practicum.errors import Unsupported
+
+# Shared tokens of the fork that a module is tried out on.
+_STEM = 16
 
 # Module path -> its A and B.
 Factors = Mapping[str, tuple[torch.Tensor, torch.Tensor]]
@@ -189,25 +192,19 @@ class ModuleBody:
     def __init__(self, model: Any) -> None:
         self._model = model
         self._inner = model.base_model
+        self._device = model.get_input_embeddings().weight.device
         for module in model.modules():  # checkpointing runs in training mode, which must change nothing else
             if isinstance(module, torch.nn.Dropout):
                 module.p = 0.0
         if hasattr(model.config, "attention_dropout"):
             model.config.attention_dropout = 0.0
-        # The module's own forward behind a body that hands over hidden states: whatever it does to make logits of them.
-        self._end = copy.copy(model)
-        self._end._modules = {**model._modules, model.base_model_prefix: _Given()}
+        self.head = self._head()
         self.trees = self._attends_over_trees()
 
     def hidden(self, layout: Layout, *, recompute: bool = False) -> torch.Tensor:
         """See `Body`."""
         with self._recomputing(recompute and torch.is_grad_enabled()):
             return self._over_tree(layout) if self.trees else self._apart(layout)
-
-    def head(self, hidden_NE: torch.Tensor) -> torch.Tensor:
-        """See `Body`."""
-        logits: torch.Tensor = self._end(inputs_embeds=hidden_NE[None], use_cache=False).logits[0]
-        return logits
 
     def _over_tree(self, layout: Layout) -> torch.Tensor:
         tree = TreeAttention(layout, dtype=self._model.dtype, device=layout.ids_L.device)
@@ -223,22 +220,33 @@ class ModuleBody:
         return torch.cat(states).index_select(0, layout.keep_N)
 
     @torch.no_grad()
+    def _head(self) -> Callable[[torch.Tensor], torch.Tensor]:
+        """What makes logits of hidden states: the module's own forward behind a body that hands them over, so that caps
+        and scales are in it, or else the output layer alone. Raises Unsupported where neither gives its logits.
+        """
+        end = copy.copy(self._model)
+        end._modules = {**self._model._modules, self._model.base_model_prefix: _Given()}
+        layout = layout_of(self._fork(), shared=False).to(self._device)
+        rows = [torch.tensor([[*prompt, *completion]], device=self._device) for prompt, completion in self._fork()]
+        expected = torch.cat([self._model(input_ids=row, use_cache=False).logits[0, _STEM - 1 : -1] for row in rows])
+        states = self._apart(layout)
+        for head in (lambda hidden: end(inputs_embeds=hidden[None]).logits[0], self._model.get_output_embeddings()):
+            try:
+                if _alike(head(states), expected):
+                    return head
+            except (TypeError, AttributeError, ValueError):
+                continue  # its forward asks more of its body than hidden states
+        raise Unsupported(
+            f"{type(self._model).__name__} makes its logits of more than its last hidden states.",
+            hint="Train this model with an external trainer.",
+        )
+
+    @torch.no_grad()
     def _attends_over_trees(self) -> bool:
-        """Try a fork out. Raises Unsupported where the logits are not made from the last hidden states."""
+        """Try a fork out."""
         config = self._model.config
-        vocabulary = self._model.get_input_embeddings().weight.shape[0]
-        ids = torch.arange(1, 24).mul(7919).remainder(vocabulary).tolist()
-        pairs = [(tuple(ids[:16]), tuple(ids[16:20])), (tuple(ids[:16]), tuple(ids[19:23]))]
-        device = self._model.get_input_embeddings().weight.device
-        apart, tree = (layout_of(pairs, shared=shared).to(device) for shared in (False, True))
+        apart, tree = (layout_of(self._fork(), shared=shared).to(self._device) for shared in (False, True))
         expected = self._apart(apart)
-        ends = torch.tensor([[*prompt, *completion] for prompt, completion in pairs], device=device)
-        whole = self._model(input_ids=ends, use_cache=False).logits[:, 15:-1].flatten(0, 1)
-        if not _alike(self.head(expected), whole):
-            raise Unsupported(
-                f"{type(self._model).__name__} makes its logits of more than its last hidden states.",
-                hint="Train this model with an external trainer.",
-            )
         native, config._attn_implementation = config._attn_implementation, IMPLEMENTATION
         try:
             if _alike(self._over_tree(tree), expected):
@@ -247,6 +255,12 @@ class ModuleBody:
             pass  # its attention does not take what it is handed
         config._attn_implementation = native
         return False
+
+    def _fork(self) -> list[Pair]:
+        vocabulary = self._model.get_input_embeddings().weight.shape[0]
+        ids = torch.arange(1, _STEM + 8).mul(7919).remainder(vocabulary).tolist()
+        stem = tuple(ids[:_STEM])
+        return [(stem, tuple(ids[_STEM : _STEM + 4])), (stem, tuple(ids[_STEM + 3 :]))]
 
     @contextmanager
     def _recomputing(self, wanted: bool) -> Iterator[None]:
@@ -263,8 +277,15 @@ class ModuleBody:
 
 
 class _Given(torch.nn.Module):
-    def forward(self, *, inputs_embeds: torch.Tensor, **_: Any) -> BaseModelOutputWithPast:
-        return BaseModelOutputWithPast(last_hidden_state=inputs_embeds)
+    def forward(self, *_: Any, inputs_embeds: torch.Tensor, **__: Any) -> BaseModelOutputWithPast:
+        return _GivenOutput(last_hidden_state=inputs_embeds)
+
+
+class _GivenOutput(BaseModelOutputWithPast):
+    """Hidden states and nothing else, whatever else is asked for."""
+
+    def __getattr__(self, name: str) -> None:
+        return None
 
 
 def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:

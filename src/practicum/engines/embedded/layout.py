@@ -106,13 +106,12 @@ class _Grown:
             if len(first) == len(self._rows[group[-1]]) == common or common - depth >= _SHORTEST_SHARED:
                 parent, depth = self._add(first[depth:common], parent, depth), common
             ended = [index for index in group if len(self._rows[index]) == common]
+            branches = [list(branch) for _, branch in groupby(group[len(ended) :], lambda index: self._rows[index][common])]
             if depth == common:
                 self._last.update(dict.fromkeys(ended, parent))
             elif ended:  # too short to share: those that end here stand for themselves
-                waiting.append((ended, depth, parent))
-            longer = group[len(ended) :]
-            for _, branch in groupby(longer, key=lambda index: self._rows[index][common]):
-                waiting.append((list(branch), depth, parent))
+                branches.insert(0, ended)
+            waiting += [(branch, depth, parent) for branch in reversed(branches)]
 
     def places(self, row: int) -> torch.Tensor:
         """Where the row's tokens stand in the sequence."""
@@ -145,13 +144,13 @@ def common_beginning(one: Sequence[int], other: Sequence[int]) -> int:
 def micro_batches(batch: Sequence[Datum], budget_tokens: int) -> list[list[Datum]]:
     """Rows in lexicographic order, cut so that each piece's layouts stay within the budget.
 
-    A piece may hold twice its first row whatever the budget: else a long prompt would stand in every piece anew.
+    A piece may hold twice its longest row whatever the budget: else a long prompt would stand in every piece anew.
     """
     pieces: list[list[Datum]] = []
     sizes: dict[str, int] = {}
     before: dict[str, tuple[int, ...]] = {}
-    for row in sorted(batch, key=lambda row: (row.prompt_ids, row.completion_ids)):
-        texts = {kind: (*prompt, *row.completion_ids) for kind, prompt in prompts_of(row).items()}
+    for row in sorted(batch, key=lambda row: (*row.prompt_ids, *row.completion_ids)[:-1]):
+        texts = {kind: (*prompt, *row.completion_ids)[:-1] for kind, prompt in prompts_of(row).items()}
         added = {kind: len(text) - common_beginning(before.get(kind, ()), text) for kind, text in texts.items()}
         total = {kind: sizes.get(kind, 0) + added.get(kind, 0) for kind in {*sizes, *added}}
         most = max(budget_tokens, 2 * max(map(len, texts.values())))
