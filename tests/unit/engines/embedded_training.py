@@ -1,11 +1,12 @@
 """Rows and trainers for the tests of the embedded trainer, and what they are measured against.
 
-`reference` is the plain way: transformers' module (peft's layers in it for an adapter) in double precision, one row at a
-time, all of its logits, and autograd through the losses' own functions.
+`reference` is the plain way: transformers' module (peft's layers in it for an adapter) in double precision, one row at
+a time, all of its logits, and autograd through the losses' own functions.
 """
 
 import copy
 import random
+import warnings
 
 import torch
 from peft import LoraConfig, get_peft_model
@@ -63,7 +64,9 @@ def reference(model, state, rows, loss, *, kl_coef=0.0):
     """(loss, {row: logprobs}, {tensor: gradient}) of a policy's tensors; teacher and reference are `model` itself."""
     if any(".lora_A." in name for name in state):
         config = LoraConfig(r=LORA.rank, lora_alpha=LORA.alpha, target_modules=sorted(linear_modules(model)))
-        policy = get_peft_model(copy.deepcopy(model), config).double()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers a question by its old name
+            policy = get_peft_model(copy.deepcopy(model), config).double()
         named = {name.replace(".default", ""): tensor for name, tensor in policy.named_parameters()}
     else:
         policy = copy.deepcopy(model).double().requires_grad_(True)

@@ -1,9 +1,9 @@
 """Every way through the trainer gives the gradients and logprobs of one plain row at a time.
 
-Pins, for adapters and whole models, fused layers and transformers' own, rows packed, behind shared prompts and forked at
-several depths, kept and recomputed activations, each loss: how a batch is cut and accumulated changes nothing (L1); what
-is masked is in no sum and all masked is zero (L2); no token of the environment's has a gradient (L8); nothing is trimmed
-(E8); a checkpoint goes on to the bit.
+Pins, for adapters and whole models, fused layers and transformers' own, rows packed, behind shared prompts and forked
+at several depths, kept and recomputed activations, each loss: how a batch is cut and accumulated changes nothing (L1);
+what is masked is in no sum and all masked is zero (L2); no token of the environment's has a gradient (L8); nothing is
+trimmed (E8); a checkpoint goes on to the bit.
 """
 
 from dataclasses import replace

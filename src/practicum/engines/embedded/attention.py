@@ -42,7 +42,7 @@ class TreeAttention:
         """Mixed values `[1, H, L, D]`."""
         if len(self._sizes) == 1:
             return _mixed(q_1HLD, k_1JLD, v_1JLD, None, scale)
-        queries, keys, values = (each.split(self._sizes, dim=2) for each in (q_1HLD, k_1JLD, v_1JLD))
+        queries, keys, values = (torch.split(each, self._sizes, dim=2) for each in (q_1HLD, k_1JLD, v_1JLD))
         mixed = []
         for index, (path, mask) in enumerate(zip(self._paths, self._masks, strict=True)):
             if mask is None:
@@ -50,7 +50,7 @@ class TreeAttention:
             else:
                 chain = [*path, index]
                 parts = (*(keys[place] for place in chain), *(values[place] for place in chain))
-                mixed.append(_OverPath.apply(queries[index], mask, scale, *parts))
+                mixed.append(_OverPath.apply(queries[index], mask, scale, *parts))  # type: ignore[no-untyped-call]
         return torch.cat(mixed, dim=2)
 
 
@@ -76,31 +76,31 @@ class _OverPath(torch.autograd.Function):
         parts, known = kept[: ctx.pieces], kept[ctx.pieces :]
         k, v = _halves(parts)
         if known:
-            dq, dk, dv = _KERNEL_BACKWARD(
+            dq, dk, dv = _BACKWARD(
                 gradient, q, k, v, *known, 0.0, False, attn_mask=mask_QK[None, None], scale=ctx.scale
             )
         else:
             leaves = [each.detach().requires_grad_() for each in (q, k, v)]
             with torch.enable_grad():
-                mixed = _mixed(*leaves, mask_QK, ctx.scale)
+                mixed = _mixed(leaves[0], leaves[1], leaves[2], mask_QK, ctx.scale)
             dq, dk, dv = torch.autograd.grad(mixed, leaves, gradient)
         sizes = [part.shape[2] for part in parts[: len(parts) // 2]]
-        return dq, None, None, *dk.split(sizes, dim=2), *dv.split(sizes, dim=2)
+        return dq, None, None, *torch.split(dk, sizes, dim=2), *torch.split(dv, sizes, dim=2)
 
 
 def _halves(parts: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
     half = len(parts) // 2
-    return torch.cat(parts[:half], dim=2), torch.cat(parts[half:], dim=2)
+    return torch.cat([*parts[:half]], dim=2), torch.cat([*parts[half:]], dim=2)
 
 
 # What torch's own attention calls on a CPU; called directly, its result can be kept without its keys and values.
-_KERNEL = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu", None)
-_KERNEL_BACKWARD = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu_backward", None)
+_KERNEL: Any = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu", None)
+_BACKWARD: Any = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu_backward", None)
 
 
 def _has_kernel(q: torch.Tensor, v: torch.Tensor) -> bool:
     alike = q.device.type == "cpu" and q.shape[-1] == v.shape[-1]
-    return alike and _KERNEL is not None and _KERNEL_BACKWARD is not None
+    return alike and _KERNEL is not None and _BACKWARD is not None
 
 
 def _mixed(

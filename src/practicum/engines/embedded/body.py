@@ -5,7 +5,7 @@
 once, on a small tree), else row by row. Both give the final, normed hidden states at the kept places alone. Logits are
 the caller's to ask for, as many at a time as it can hold.
 
-Legend: L tokens of the layout, N kept places, E hidden size, V vocabulary, H query heads, J key/value heads, D head size.
+Legend: L tokens of the layout, N kept places, E hidden size, V vocabulary, O outputs of a product.
 """
 
 from __future__ import annotations
@@ -36,11 +36,9 @@ Factors = Mapping[str, tuple[torch.Tensor, torch.Tensor]]
 
 
 class Body(Protocol):
-    """A policy's layers and head."""
+    """A policy's layers and head. `trees`: whether it takes layouts that share."""
 
-    @property
-    def trees(self) -> bool:
-        """Whether it takes layouts that share."""
+    trees: bool
 
     def hidden(self, layout: Layout, *, recompute: bool = False) -> torch.Tensor:
         """Normed hidden states `[N, E]` at the kept places. `recompute` trades time for memory."""
@@ -87,7 +85,7 @@ class FusedBody:
         config = model.config
         self._factors, self._scaling, self._merge = factors, scaling, merge
         self._size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        self._widths = tuple(heads * self._size for heads in (config.num_attention_heads, config.num_key_value_heads))
+        self._widths = (config.num_attention_heads * self._size, config.num_key_value_heads * self._size)
         self._embed = model.model.embed_tokens.weight
         self._head = model.get_output_embeddings()
         self._rotary = model.model.rotary_emb
@@ -137,17 +135,14 @@ class FusedBody:
             x_LE, layer.before_attention.weight, layer.before_attention.variance_epsilon, layer.queries_keys_values
         )
         if layer.query_norm is not None:
-            q, k, v = joined_TO.split([width, kv_width, kv_width], dim=-1)
-            q, k = (
-                functional.rms_norm(part.unflatten(1, (-1, self._size)), (self._size,), norm.weight, norm.variance_epsilon)
-                for part, norm in ((q, layer.query_norm), (k, layer.key_norm))
-            )
-            joined_TO = torch.cat([q.flatten(1), k.flatten(1), v], dim=-1)
+            q, k, v = torch.split(joined_TO, [width, kv_width, kv_width], dim=-1)
+            q, k = (self._head_norm(part, norm) for part, norm in ((q, layer.query_norm), (k, layer.key_norm)))
+            joined_TO = torch.cat([q, k, v], dim=-1)
         joined_TO = rotated(joined_TO, cos, sin, width + kv_width)
         q, k, v = (
-            part.unflatten(1, (-1, self._size)) for part in joined_TO.split([width, kv_width, kv_width], dim=-1)
+            part.view(len(x_LE), -1, self._size) for part in torch.split(joined_TO, [width, kv_width, kv_width], dim=-1)
         )
-        mixed = attention(*(part.transpose(0, 1)[None] for part in (q, k, v)))
+        mixed = attention(q.transpose(0, 1)[None], k.transpose(0, 1)[None], v.transpose(0, 1)[None])
         mixed = mixed[0].transpose(0, 1).reshape(len(x_LE), width)
         if keep is not None:  # nothing after the last layer's attention looks at another place
             mixed, x_LE = mixed.index_select(0, keep), x_LE.index_select(0, keep)
@@ -155,9 +150,16 @@ class FusedBody:
         gate_up = norm_product(x_LE, layer.before_mlp.weight, layer.before_mlp.variance_epsilon, layer.gate_up)
         return x_LE + swiglu_product(gate_up, layer.down)
 
+    def _head_norm(self, x_LO: torch.Tensor, norm: Any) -> torch.Tensor:
+        heads = x_LO.view(len(x_LO), -1, self._size)
+        return functional.rms_norm(heads, (self._size,), norm.weight, norm.variance_epsilon).flatten(1)
+
     def _layer(self, layer: Any, names: Mapping[int, str]) -> _Layer:
         attention, mlp = layer.self_attn, layer.mlp
-        stack = lambda *modules: self._stack(modules, [names[id(module)] for module in modules])  # noqa: E731
+
+        def stack(*modules: Any) -> Stack:
+            return self._stack(modules, [names[id(module)] for module in modules])
+
         return _Layer(
             before_attention=layer.input_layernorm,
             queries_keys_values=stack(attention.q_proj, attention.k_proj, attention.v_proj),
@@ -170,7 +172,7 @@ class FusedBody:
         )
 
     def _stack(self, modules: tuple[Any, ...], names: list[str]) -> Stack:
-        sizes = tuple(module.weight.shape[0] for module in modules)
+        sizes = [int(module.weight.shape[0]) for module in modules]
         biases = [module.bias for module in modules if module.bias is not None]
         weight, bias = joined([module.weight for module in modules]), joined(biases) if biases else None
         if self._factors is None:
@@ -179,7 +181,7 @@ class FusedBody:
         pairs = [self._factors[name] for name in names]
         if self._merge:
             merged = torch.empty_like(weight)
-            parts = (merged.split(sizes), weight.split(sizes), pairs)
+            parts = (torch.split(merged, sizes), torch.split(weight, sizes), pairs)
             self._merged += [(part, base, *pair) for part, base, pair in zip(*parts, strict=True)]
             weight = merged
         factors = tuple(each for pair in pairs for each in pair)
@@ -281,7 +283,7 @@ class _Given(torch.nn.Module):
         return _GivenOutput(last_hidden_state=inputs_embeds)
 
 
-class _GivenOutput(BaseModelOutputWithPast):
+class _GivenOutput(BaseModelOutputWithPast):  # type: ignore[misc]
     """Hidden states and nothing else, whatever else is asked for."""
 
     def __getattr__(self, name: str) -> None:

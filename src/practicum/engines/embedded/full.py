@@ -51,7 +51,7 @@ class FullPolicy:
     def read(self, folder: Path, *, digest: str | None = None) -> dict[str, torch.Tensor]:
         """See `Policy`."""
         if not is_whole(folder):
-            raise Unsupported(f"{folder} holds no whole model; this trainer trains all weights.", hint="Train an adapter.")
+            raise Unsupported(f"{folder} holds an adapter; this trainer trains all weights.", hint="Train an adapter.")
         return read_whole(folder, self._base, digest=digest)
 
     def publish(self, folder: Path, *, base_model: str) -> str:

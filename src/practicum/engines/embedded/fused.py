@@ -33,7 +33,7 @@ class Stack:
 
     weight_OI: torch.Tensor
     bias_O: torch.Tensor | None
-    sizes: tuple[int, ...]
+    sizes: list[int]
     factors: tuple[torch.Tensor, ...] = ()
     scaling: float = 1.0
     merged: bool = True
@@ -48,7 +48,7 @@ class Stack:
         """y, `[T, O]`, without a graph of its own."""
         y_TO = functional.linear(x_TI, self.weight_OI, self.bias_O)
         if self.factors and not self.merged:
-            parts = y_TO.split(self.sizes, dim=-1)
+            parts = torch.split(y_TO, self.sizes, dim=-1)
             for part, first, second in zip(parts, self.factors[::2], self.factors[1::2], strict=True):
                 part += self.scaling * functional.linear(functional.linear(x_TI, first.to(x_TI)), second.to(x_TI))
         return y_TO
@@ -57,19 +57,19 @@ class Stack:
         """Those of `trained`, in its order."""
         if self.own:
             dw_OI = dy_TO.T @ x_TI
-            biases = () if self.bias_O is None else dy_TO.sum(0).split(self.sizes)
-            return (*dw_OI.split(self.sizes), *biases)
+            biases = () if self.bias_O is None else torch.split(dy_TO.sum(0), self.sizes)
+            return (*torch.split(dw_OI, self.sizes), *biases)
         if not self.trained:
             return ()
         firsts, seconds = self.factors[::2], self.factors[1::2]
         rank = firsts[0].shape[0]
         inner_TR = functional.linear(x_TI, torch.cat(firsts).to(x_TI)) * self.scaling
-        slices = dy_TO.split(self.sizes, dim=-1)
+        slices = torch.split(dy_TO, self.sizes, dim=-1)
         back_TR = torch.cat([dy @ second.to(dy) for dy, second in zip(slices, seconds, strict=True)], dim=-1)
         da_RI = (back_TR * self.scaling).T @ x_TI
         found: list[Grad] = []
         for first, second, dy, inner, da in zip(
-            firsts, seconds, slices, inner_TR.split(rank, dim=-1), da_RI.split(rank), strict=True
+            firsts, seconds, slices, torch.split(inner_TR, rank, dim=-1), torch.split(da_RI, rank), strict=True
         ):
             found += [da.to(first.dtype), (inner.T @ dy).T.to(second.dtype)]
         return tuple(found)
@@ -80,12 +80,14 @@ class Product(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x_TI: torch.Tensor, stack: Stack, *trained: torch.Tensor) -> torch.Tensor:
+        """y; keeps what the class says."""
         ctx.save_for_backward(x_TI)
         ctx.stack = stack
         return stack.product(x_TI)
 
     @staticmethod
     def backward(ctx: Any, dy_TO: torch.Tensor) -> tuple[Grad, ...]:
+        """Gradients of the arguments, in their order."""
         (x_TI,) = ctx.saved_tensors
         dx_TI = dy_TO @ ctx.stack.weight_OI if ctx.needs_input_grad[0] else None
         return dx_TI, None, *ctx.stack.gradients(dy_TO, x_TI)
@@ -98,12 +100,14 @@ class NormProduct(torch.autograd.Function):
     def forward(
         ctx: Any, x_TI: torch.Tensor, norm_I: torch.Tensor, eps: float, stack: Stack, *trained: torch.Tensor
     ) -> torch.Tensor:
+        """y; keeps what the class says."""
         ctx.save_for_backward(x_TI, norm_I)
         ctx.eps, ctx.stack = eps, stack
         return stack.product(functional.rms_norm(x_TI, norm_I.shape, norm_I, eps))
 
     @staticmethod
     def backward(ctx: Any, dy_TO: torch.Tensor) -> tuple[Grad, ...]:
+        """Gradients of the arguments, in their order."""
         x_TI, norm_I = ctx.saved_tensors
         wide_TI = x_TI.float()
         rate_T1 = torch.rsqrt(wide_TI.square().mean(-1, keepdim=True) + ctx.eps)
@@ -124,6 +128,7 @@ class SwigluProduct(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, gate_up: torch.Tensor, stack: Stack, *trained: torch.Tensor) -> torch.Tensor:
+        """y; keeps what the class says."""
         ctx.save_for_backward(gate_up)
         ctx.stack = stack
         gate, up = gate_up.chunk(2, dim=-1)
@@ -131,6 +136,7 @@ class SwigluProduct(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dy_TO: torch.Tensor) -> tuple[Grad, ...]:
+        """Gradients of the arguments, in their order."""
         (gate_up,) = ctx.saved_tensors
         gate, up = gate_up.chunk(2, dim=-1)
         dact = dy_TO @ ctx.stack.weight_OI
@@ -151,6 +157,7 @@ class Rotation(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, joined_TO: torch.Tensor, cos_TD: torch.Tensor, sin_TD: torch.Tensor, width: int) -> Any:
+        """y; keeps what the class says."""
         ctx.save_for_backward(cos_TD, sin_TD)
         ctx.width = width
         ctx.mark_dirty(joined_TO)
@@ -161,6 +168,7 @@ class Rotation(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient_TO: torch.Tensor) -> tuple[Grad, ...]:
+        """Gradients of the arguments, in their order."""
         cos_TD, sin_TD = ctx.saved_tensors
         gradient_TO = gradient_TO.clone()
         low, high, cos, sin = _rotary(gradient_TO, cos_TD, sin_TD, ctx.width)
@@ -172,7 +180,7 @@ class Rotation(torch.autograd.Function):
 def _rotary(x_TO: torch.Tensor, cos_TD: torch.Tensor, sin_TD: torch.Tensor, width: int) -> Any:
     """Views of the rotated heads' halves `[T, heads, D/2]`, and the tables' halves `[T, 1, D/2]`."""
     size = cos_TD.shape[-1]
-    heads = x_TO[:, :width].unflatten(1, (width // size, size))
+    heads = x_TO[:, :width].view(len(x_TO), width // size, size)
     tables = [table[:, None].chunk(2, dim=-1) for table in (cos_TD, sin_TD)]
     return *heads.chunk(2, dim=-1), *tables
 
@@ -210,7 +218,7 @@ def joined(parameters: Sequence[torch.nn.Parameter]) -> torch.Tensor:
     whole = _adjacent(parameters)
     if whole is None:
         whole = torch.cat([each.detach() for each in parameters])
-        for parameter, part in zip(parameters, whole.split(rows), strict=True):
+        for parameter, part in zip(parameters, torch.split(whole, rows), strict=True):
             parameter.data = part
     return whole
 

@@ -1,8 +1,8 @@
 """Rows laid out as prefix trees: what rows share stands in the sequence once, and a token sees its own row alone.
 
-Rows of a group share their prompt, rows of forked episodes a stem; sharing nests. A layout is one sequence of segments in
-depth-first order: a segment is a run of tokens that the same rows go through, and it continues its parent. Attention goes
-segment by segment over the segment's path, so a layout costs the sum of its parts, whatever stands beside them.
+Rows of a group share their prompt, rows of forked episodes a stem; sharing nests. A layout is one sequence of segments
+in depth-first order: a segment is a run of tokens that the same rows go through, and it continues its parent. Attention
+goes segment by segment over the segment's path, so a layout costs the sum of its parts, whatever stands beside them.
 A row's last token predicts nothing and is left out.
 It must not know losses, weights or models.
 
@@ -98,7 +98,7 @@ class _Grown:
 
     def grow(self, order: Sequence[int]) -> None:
         """Add rows, given in lexicographic order."""
-        waiting = [(list(order), 0, -1)]
+        waiting = [(list(order), 0, -1)] if order else []
         while waiting:
             group, depth, parent = waiting.pop()
             first = self._rows[group[0]]
@@ -106,12 +106,15 @@ class _Grown:
             if len(first) == len(self._rows[group[-1]]) == common or common - depth >= _SHORTEST_SHARED:
                 parent, depth = self._add(first[depth:common], parent, depth), common
             ended = [index for index in group if len(self._rows[index]) == common]
-            branches = [list(branch) for _, branch in groupby(group[len(ended) :], lambda index: self._rows[index][common])]
+            branches = self._branches(group[len(ended) :], common)
             if depth == common:
                 self._last.update(dict.fromkeys(ended, parent))
             elif ended:  # too short to share: those that end here stand for themselves
                 branches.insert(0, ended)
             waiting += [(branch, depth, parent) for branch in reversed(branches)]
+
+    def _branches(self, group: Sequence[int], place: int) -> list[list[int]]:
+        return [list(branch) for _, branch in groupby(group, lambda index: self._rows[index][place])]
 
     def places(self, row: int) -> torch.Tensor:
         """Where the row's tokens stand in the sequence."""

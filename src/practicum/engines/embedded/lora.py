@@ -1,10 +1,10 @@
 """Policies that train a LoRA adapter: `LoraPolicy` over merged weights, `PeftPolicy` for models of any other make.
 
 Both hold the same tensors under the same names and compute W + scaling * B A. `LoraPolicy` multiplies with that sum,
-made once a step, so that nothing of the adapter is left in the forward pass; it is the sum that the sampler makes of the
-same adapter. Its frozen siblings add their factors' products instead and cost no weights of their own. `PeftPolicy` runs
-the transformers module with peft's layers in it, on a module tree of its own. Nothing is ever merged in place, which is
-how an adapter comes to be applied twice.
+made once a step, so that nothing of the adapter is left in the forward pass; it is the sum that the sampler makes of
+the same adapter. Its frozen siblings add their factors' products instead and cost no weights of their own. `PeftPolicy`
+runs the transformers module with peft's layers in it, on a module tree of its own. Nothing is ever merged in place,
+which is how an adapter comes to be applied twice.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from practicum.engines.embedded.settings import LoraSettings
 from practicum.engines.embedded.weights import shared_copy
 from practicum.engines.embedded.whole import is_whole
 from practicum.errors import Unsupported
+
+_TRAIN_FULL = "Train all weights, or start from an adapter."
 
 
 class _Adapters:
@@ -60,7 +62,9 @@ class _Adapters:
     def read(self, folder: Path, *, digest: str | None = None) -> dict[str, torch.Tensor]:
         """See `Policy`."""
         if is_whole(folder):
-            raise Unsupported(f"{folder} holds a whole model; this trainer trains an adapter.", hint="Train full weights.")
+            raise Unsupported(
+                f"{folder} holds a whole model; this trainer trains an adapter.", hint="Train full weights."
+            )
         adapter = read_adapter(folder, self._source, digest=digest)
         mine = self.settings
         if adapter.rank != mine.rank or adapter.scaling != mine.scaling:
@@ -149,9 +153,7 @@ class LoraPolicy(_Adapters):
         factors: Factors = {
             name: (tensors[tensor_name(name, "A")], tensors[tensor_name(name, "B")]) for name in self._modules
         }
-        self._bodies[sibling] = FusedBody(
-            self._source, factors=factors, scaling=self.settings.scaling, merge=trains
-        )
+        self._bodies[sibling] = FusedBody(self._source, factors=factors, scaling=self.settings.scaling, merge=trains)
 
     def _remove(self, sibling: Sibling) -> None:
         del self._bodies[sibling]

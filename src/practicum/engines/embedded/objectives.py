@@ -163,7 +163,7 @@ def _log_softmax(logits_nV: torch.Tensor, targets: Targets) -> torch.Tensor:
 
 def _expect(p_nV: torch.Tensor, values_nV: torch.Tensor) -> torch.Tensor:
     """sum_v p_v x_v with 0 * inf = 0: `[n]`."""
-    found_n = torch.linalg.vecdot(p_nV, values_nV)
+    found_n: torch.Tensor = torch.linalg.vecdot(p_nV, values_nV)
     if not bool(torch.isfinite(found_n).all()):
         found_n = (p_nV * torch.where(p_nV > 0, values_nV, 0.0)).sum(-1)
     return found_n
@@ -171,7 +171,8 @@ def _expect(p_nV: torch.Tensor, values_nV: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def _logprobs(head: Head, hidden_nE: torch.Tensor, part: Targets) -> torch.Tensor:
-    return _log_softmax(head(hidden_nE).float(), part).gather(1, part.ids[:, None]).squeeze(1)
+    logp_nV = _log_softmax(head(hidden_nE).float(), part)
+    return logp_nV.gather(1, part.ids[:, None]).squeeze(1)
 
 
 @dataclass(frozen=True, slots=True)

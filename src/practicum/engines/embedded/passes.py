@@ -1,6 +1,6 @@
-"""One micro-batch through the policy and whatever frozen policies its loss needs; gradients accumulate in the parameters.
+"""One micro-batch through the policy and the frozen policies its loss needs; gradients accumulate in the parameters.
 
-Frozen policies give hidden states for the whole micro-batch, and logits for as many tokens as the loss looks at together.
+Frozen policies give hidden states for all of it at once, and logits for as many tokens as the loss looks at together.
 
 Legend: N completion tokens of the micro-batch, n some of them, V vocabulary.
 """
@@ -51,9 +51,7 @@ def micro_batch(
 class _FrozenPolicies:
     """Logits of frozen policies over one micro-batch; no forward is made twice."""
 
-    def __init__(
-        self, policy: Policy, rows: Sequence[Datum], settings: TrainerSettings, device: torch.device
-    ) -> None:
+    def __init__(self, policy: Policy, rows: Sequence[Datum], settings: TrainerSettings, device: torch.device) -> None:
         self._policy, self._rows, self._settings, self._device = policy, rows, settings.distill, device
         self._layouts: dict[Under, Layout] = {}
         self._made: dict[tuple[Under, Sibling], Frozen] = {}
@@ -103,7 +101,7 @@ class _FrozenPolicies:
 
         def redirected(index: torch.Tensor) -> torch.Tensor:
             target_nV = target(index).clone()
-            for number in row_N[index].unique().tolist():
+            for number in torch.unique(row_N[index]).tolist():
                 redirect = self._rows[number].redirect
                 if redirect is not None:
                     own_n = row_N[index] == number

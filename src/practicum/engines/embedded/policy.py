@@ -18,11 +18,12 @@ Sibling = Literal["policy", "teacher", "reference"]
 
 
 class Policy(Protocol):
-    """See the module's docstring. Shapes: N kept places of a layout, E hidden size, V vocabulary."""
+    """See the module's docstring. `trees`: whether layouts may share beginnings.
 
-    @property
-    def trees(self) -> bool:
-        """Whether layouts may share beginnings."""
+    Shapes: N kept places of a layout, E hidden size, V vocabulary.
+    """
+
+    trees: bool
 
     def parameters(self) -> dict[str, torch.nn.Parameter]:
         """The trainable tensors by name, in a fixed order."""

@@ -74,8 +74,8 @@ class PolicyGradientSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerSettings:
-    """How the trainer runs. `weights`: an adapter trains, or every weight of the model. `device` and `dtype` are the base
-    model's while it trains; adapters, their gradients and every loss stay in float32, and full weights need it.
+    """How the trainer runs. `weights`: an adapter trains, or every weight of the model. `device` and `dtype` are where
+    the base model lies while it trains and how; adapters and every loss stay in float32, and full weights need it.
     `micro_batch_tokens`: tokens in one forward, shared beginnings counted once; it changes memory, not the result.
     `checkpoint_over_tokens`: micro-batches longer than this recompute activations instead of keeping them.
     `grad_clip`: largest global gradient norm (None: no clip). The summed loss is the caller's to normalise, so the clip

@@ -263,7 +263,7 @@ class EmbeddedTrainer:
         self._done = OrderedDict((key, (content, result)) for key, content, result in state["done"])
 
     def publish(self, folder: Path) -> str:
-        """Write the policy as a peft adapter, or whole as a model, with a model card, atomically; returns its digest."""
+        """Write the policy, as a peft adapter or a whole model, with a card, atomically; returns its digest."""
         return self.policy.publish(folder, base_model=self._base_name)
 
     def _accumulate(self, batch: Sequence[Datum], loss: LossName) -> ForwardBackward:
