@@ -137,9 +137,10 @@ def _padded(model: Any) -> Any:
     import torch
     from peft import LoraConfig, get_peft_model
 
-    from practicum.algorithms import losses
+    from practicum.algorithms import losses, surrogates
     from practicum.engines.embedded.adapter import linear_modules
     from practicum.engines.embedded.batches import targets_of
+    from practicum.types.training import PolicyGradient
 
     policy = get_peft_model(model, LoraConfig(r=16, lora_alpha=32, target_modules=sorted(linear_modules(model))))
 
@@ -153,9 +154,11 @@ def _padded(model: Any) -> Any:
             keep[:, first - 1 : -1] = True
             logits = policy(input_ids=ids, logits_to_keep=keep, use_cache=False).logits
             told = targets_of(part)
-            loss, _figures = losses.policy_gradient(
-                losses.token_logprobs(logits, told.ids), told.sampler_logprobs, told.advantages, told.weights
+            logp = losses.token_logprobs(logits, told.ids)
+            found = surrogates.coefficients(
+                logp, told.sampler_logprobs, told.advantages, told.weights, PolicyGradient()
             )
+            loss = surrogates.policy_gradient(logp, found)
             torch.autograd.backward(loss)
             total += float(loss.detach())
         return total

@@ -2,7 +2,7 @@
 
 begin, train, register, gate, decide; resumable as `steps.py` says. In training, every step has the rollout service run
 groups of rollouts under exactly the weights of that step, published as a version of their own, and learns from them by
-GRPO. The gate compares live policy and candidate on held-out tasks, through the same harness.
+DPPO. The gate compares live policy and candidate on held-out tasks, through the same harness.
 
 A step's rollouts are submitted under keys made of run, step and task, so a run that was killed finds what it had
 already asked for. Where not one of them could be graded the run is left as it stands, and whoever runs it again has
@@ -28,8 +28,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from practicum.algorithms import grpo
+from practicum.algorithms.group import Graded
 from practicum.algorithms.order import epoch_order
+from practicum.algorithms.table import algorithm
 from practicum.config import Config
 from practicum.errors import ConfigError, GuardTripped, HarnessError
 from practicum.evals.stats import proportion
@@ -152,7 +153,7 @@ class GroupSource:
         version = self._version(step).version
         picks = epoch_order(len(self._syllabus.train), settings.groups, step, self._config.learn.seed)
         results = self.run([self._syllabus.train[index] for index in picks], version, settings.samples, f"step {step}")
-        made = grpo.batch([graded(one) for one in results], on_policy=True)
+        made = algorithm("dppo").batch([graded(one) for one in results], on_policy=True)
         facts = dict(made.facts)
         if settings.eval_every and step % settings.eval_every == 0:
             judged = self.run(self._syllabus.heldout, version, 1, f"eval {step}")
@@ -195,16 +196,17 @@ def _ungraded(results: Sequence[RolloutResult], label: str) -> HarnessError:
     )
 
 
-def graded(result: RolloutResult) -> grpo.Graded:
+def graded(result: RolloutResult) -> Graded:
     """A rollout as the algorithm takes it; one that takes no part has neither reward nor rows, and its cause."""
     rollout = result.rollout
     out = result.excluded is not None
-    return grpo.Graded(
+    return Graded(
         rollout_id=rollout.rollout_id,
         group=(rollout.task_id, rollout.role),
         reward=None if out else result.reward,
         rows=() if out else result.rows,
         cause=(result.excluded or "").partition(":")[0],
+        truncated=result.truncated,
     )
 
 

@@ -124,7 +124,12 @@ class Run:
             return figures | {"skipped": True, "trained_tokens": 0, "sample_s": sampled_s, "train_s": 0.0}
         key = f"{index}:{phase.name}:{step}"
         results = [
-            (stream, self._trainer.forward_backward(stream.rows, stream.loss, key=f"{key}:{place}"))
+            (
+                stream,
+                self._trainer.forward_backward(
+                    stream.rows, stream.loss, key=f"{key}:{place}", policy_gradient=stream.policy_gradient
+                ),
+            )
             for place, stream in enumerate(streams)
         ]
         figures.update(self._trainer.optim_step(learning_rate=phase.rate(step), key=key))

@@ -11,11 +11,11 @@ import warnings
 import torch
 from peft import LoraConfig, get_peft_model
 
-from practicum.algorithms import losses
+from practicum.algorithms import losses, surrogates
 from practicum.engines.embedded.adapter import linear_modules
 from practicum.engines.embedded.settings import LoraSettings, TrainerSettings
 from practicum.engines.embedded.trainer import EmbeddedTrainer
-from practicum.types.training import Datum
+from practicum.types.training import Datum, PolicyGradient
 
 LORA = LoraSettings(rank=4, alpha=8)
 LOSSES = ["cross_entropy", "policy_gradient", "distill"]
@@ -92,7 +92,8 @@ def _row_loss(model, row, loss, logits, logp, kl_coef):
         value = losses.cross_entropy(logp, weights)
     elif loss == "policy_gradient":
         mu = torch.tensor([0.0 if each is None else each for each in row.logprobs])
-        value, _ = losses.policy_gradient(logp, mu, torch.tensor(row.advantages), weights)
+        found = surrogates.coefficients(logp, mu, torch.tensor(row.advantages), weights, PolicyGradient())
+        value = surrogates.policy_gradient(logp, found)
     else:
         with torch.no_grad():
             teacher = _row_logits(model, row.teacher_prompt_ids, row)

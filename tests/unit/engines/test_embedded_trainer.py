@@ -237,7 +237,7 @@ def test_rows_that_cannot_be_trained_on_are_refused_with_a_reason(model):
         make_trainer(model).forward_backward([row, row], cloning, key="a")
 
 
-def test_the_teacher_sees_its_whole_prompt_over_the_same_completion(model):
+def test_l15_the_teacher_sees_its_whole_prompt_over_the_same_completion(model):
     """The divergence equals one computed by hand from two plain forwards (L15, H12)."""
     row = replace(make_rows(1)[0], weights=(1.0,) * len(make_rows(1)[0].completion_ids))
     longer = replace(row, row_id="longer", teacher_prompt_ids=(9,) * 300 + row.prompt_ids)

@@ -20,8 +20,11 @@ from practicum.engines.embedded.objectives import evaluate
 from practicum.engines.embedded.settings import DistillSettings, TrainerSettings
 from practicum.engines.embedded.trainer import EmbeddedTrainer
 from practicum.errors import ContextOverflow
+from practicum.types.training import PolicyGradient
 
 KL = 0.1
+# Rejects no row, and has to see whole ones to know.
+WHOLE_ROWS = PolicyGradient(geometric=(0.0, 1e9))
 
 
 def make_qwen3(_):
@@ -196,7 +199,7 @@ def test_l8_other_targets_at_masked_places_change_no_bit_in_the_middle_either(lo
         evaluate(
             loss, hidden, model.get_output_embeddings(), each, TrainerSettings(distill=DistillSettings(kl_coef=KL)),
             teacher=lambda index: teacher[index], reference=lambda index: teacher[index],
-            whole_rows=whole_rows and loss != "distill",
+            policy_gradient=WHOLE_ROWS if whole_rows else PolicyGradient(),
         )
         for each in (targets, moved)
     )  # fmt: skip
@@ -204,14 +207,15 @@ def test_l8_other_targets_at_masked_places_change_no_bit_in_the_middle_either(lo
     assert not one.gradient[targets.weights == 0].any() and one.gradient[targets.weights != 0].any(dim=1).all()
 
 
-@pytest.mark.parametrize("loss", ["cross_entropy", "policy_gradient"])
-def test_weights_that_need_whole_rows_give_the_same_in_two_passes(loss, model):
+def test_weights_that_need_whole_rows_give_the_same_in_two_passes(model):
     targets = targets_of(forked_rows())
     torch.manual_seed(0)
     hidden = torch.randn(len(targets.ids), 64)
     once, twice = (
-        evaluate(loss, hidden, model.get_output_embeddings(), targets, TrainerSettings(), whole_rows=whole)
-        for whole in (False, True)
+        evaluate(
+            "policy_gradient", hidden, model.get_output_embeddings(), targets, TrainerSettings(), policy_gradient=how
+        )
+        for how in (PolicyGradient(), WHOLE_ROWS)
     )
     torch.testing.assert_close(once.gradient, twice.gradient)
     torch.testing.assert_close(once.logprobs, twice.logprobs)

@@ -14,13 +14,14 @@ import torch
 
 from practicum.engines.embedded.layout import Pair, prompts_of
 from practicum.errors import ContextOverflow, RequestError
-from practicum.types.training import Datum, LossName
+from practicum.types.training import Datum, LossName, PolicyGradient
 
 
 @dataclass(frozen=True, slots=True)
 class Targets:
     """Per completion token `[N]`: the id, its weight, advantage (0 if none), sampler logprob (NaN if unknown), the
-    temperature it was sampled at, and whether a person wrote it.
+    temperature it was sampled at, whether a person wrote it, the trainer's logprob before the update (NaN if unknown),
+    and the number of its row.
     """
 
     ids: torch.Tensor
@@ -29,6 +30,8 @@ class Targets:
     sampler_logprobs: torch.Tensor
     temperatures: torch.Tensor
     written: torch.Tensor
+    old_logprobs: torch.Tensor
+    rows: torch.Tensor
 
     def to(self, device: torch.device) -> Targets:
         """The same on a device."""
@@ -43,10 +46,19 @@ class Targets:
             self.sampler_logprobs[index],
             self.temperatures[index],
             self.written[index],
+            self.old_logprobs[index],
+            self.rows[index],
         )
 
 
-def check_rows(batch: Sequence[Datum], loss: LossName, *, context_length: int, vocabulary: int) -> None:
+def check_rows(
+    batch: Sequence[Datum],
+    loss: LossName,
+    *,
+    context_length: int,
+    vocabulary: int,
+    policy_gradient: PolicyGradient = PolicyGradient(),
+) -> None:
     """Refuse a row that cannot be trained on as it is; nothing is cut, padded or guessed.
 
     Raises: RequestError, ContextOverflow.
@@ -59,6 +71,11 @@ def check_rows(batch: Sequence[Datum], loss: LossName, *, context_length: int, v
             raise RequestError(f"row id {row.row_id!r} occurs twice in one batch.", param="row_id")
         seen.add(row.row_id)
         _check_row(row, loss, vocabulary)
+        if loss == "policy_gradient" and policy_gradient.against == "proximal" and row.old_logprobs is None:
+            raise RequestError(
+                f"row {row.row_id}: a ratio against the proximal policy needs old_logprobs.",
+                hint="Score the rows with the trainer before its first update on them, or compare with the sampler.",
+            )
         for prompt in prompts_of(row).values():
             if len(prompt) + len(row.completion_ids) > context_length:
                 raise ContextOverflow(
@@ -78,7 +95,12 @@ def _check_row(row: Datum, loss: LossName, vocabulary: int) -> None:
         )
     if loss == "distill" and not row.teacher_prompt_ids:
         raise RequestError(f"row {row.row_id}: distill needs teacher_prompt_ids.")
-    for name, values in (("weights", row.weights), ("advantages", row.advantages), ("logprobs", row.logprobs)):
+    for name, values in (
+        ("weights", row.weights),
+        ("advantages", row.advantages),
+        ("logprobs", row.logprobs),
+        ("old_logprobs", row.old_logprobs),
+    ):
         if any(value is not None and not math.isfinite(value) for value in values or ()):
             raise RequestError(f"row {row.row_id}: {name} holds a value that is not finite.")
     moved = () if row.redirect is None else (*row.redirect[0], row.redirect[1])
@@ -117,6 +139,7 @@ def targets_of(rows: Sequence[Datum]) -> Targets:
     unknown = float("nan")
     logprobs = [[unknown] * len(row.completion_ids) if row.logprobs is None else row.logprobs for row in rows]
     advantages = [[0.0] * len(row.completion_ids) if row.advantages is None else row.advantages for row in rows]
+    old = [[unknown] * len(row.completion_ids) if row.old_logprobs is None else row.old_logprobs for row in rows]
     return Targets(
         ids=torch.tensor([token for row in rows for token in row.completion_ids], dtype=torch.long),
         weights=torch.tensor([value for row in rows for value in row.weights], dtype=torch.float32),
@@ -126,4 +149,6 @@ def targets_of(rows: Sequence[Datum]) -> Targets:
         ),
         temperatures=torch.tensor([row.temperature for row in rows for _ in row.completion_ids], dtype=torch.float32),
         written=torch.tensor([value for row in rows for value in _written(row)], dtype=torch.bool),
+        old_logprobs=torch.tensor([value for row in old for value in row], dtype=torch.float32),
+        rows=torch.tensor([number for number, row in enumerate(rows) for _ in row.completion_ids], dtype=torch.long),
     )

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 
 import torch
 
-from practicum.algorithms import losses
+from practicum.algorithms import losses, surrogates
 from practicum.engines.embedded.batches import Targets
 from practicum.engines.embedded.settings import TrainerSettings
-from practicum.types.training import LossName
+from practicum.types.training import LossName, PolicyGradient
 
 # Logits that exist at a time, in numbers; a handful of tensors of this size do.
 _MOST_LOGITS = 6_000_000
@@ -44,36 +44,37 @@ def evaluate(
     targets: Targets,
     settings: TrainerSettings,
     *,
+    policy_gradient: PolicyGradient = PolicyGradient(),
     teacher: Frozen | None = None,
     reference: Frozen | None = None,
-    whole_rows: bool = False,
 ) -> Objective:
     """Loss, figures, gradient on `hidden_NE` and the recomputed logprobs [N], at each row's own temperature.
 
     Parameters of `head` that ask for gradients accumulate theirs. With `reference`, `kl_coef * sum_t w_t KL(pi||ref)`
-    is added and `kl_sum` is the unweighted sum over A. `whole_rows`: a token's weight depends on logprobs of its whole
-    row, so that all of them are computed before the first gradient is.
+    is added and `kl_sum` is the unweighted sum over A. Where a token's weight depends on logprobs of its whole row, all
+    of them are computed before the first gradient is.
     """
     hidden_NE = hidden_NE.detach()
     size = _slice_size(head, hidden_NE)
     result = Objective(0.0, {}, torch.zeros_like(hidden_NE), torch.zeros(len(targets.ids), device=hidden_NE.device))
     active_N = targets.weights != 0
+    whole_rows = name == "policy_gradient" and policy_gradient.needs_rows
     first_pass_N = torch.ones_like(active_N) if whole_rows else ~active_N
     for index in _slices(first_pass_N, size):
         result.logprobs[index] = _logprobs(head, hidden_NE[index], targets.at(index))
-    given = _token_loss(name, result.logprobs, targets, settings) if whole_rows else None
+    given = _token_loss(name, result.logprobs, targets, policy_gradient) if whole_rows else None
     sums: dict[str, float] = defaultdict(float)
     for index in _slices(active_N, size):
         leaf_nE = hidden_NE[index].requires_grad_()
         logits_nV = head(leaf_nE)
-        part = _Slice(logits_nV.detach().float(), targets.at(index), settings)
+        part = _Slice(logits_nV.detach().float(), targets.at(index), settings, policy_gradient)
         if name == "distill":
             assert teacher is not None
             part.distill(teacher(index).float())
         else:
             part.token_loss(name, None if given is None else given.coefficients[index])
         if reference is not None:
-            part.anchor(reference(index).float())
+            part.anchor(name, reference(index).float())
         logits_nV.backward(part.gradient_nV.to(logits_nV.dtype))  # type: ignore[no-untyped-call]
         assert leaf_nE.grad is not None
         result.gradient[index] = leaf_nE.grad
@@ -103,10 +104,12 @@ def logprobs_of(head: Head, hidden_NE: torch.Tensor, targets: Targets) -> torch.
 class _Slice:
     """Loss, figures and gradient on the logits of some positions, added up part by part."""
 
-    def __init__(self, logits_nV: torch.Tensor, targets: Targets, settings: TrainerSettings) -> None:
+    def __init__(
+        self, logits_nV: torch.Tensor, targets: Targets, settings: TrainerSettings, policy_gradient: PolicyGradient
+    ) -> None:
         self.loss = 0.0
         self._raw_nV = logits_nV
-        self._targets, self._settings = targets, settings
+        self._targets, self._settings, self._policy_gradient = targets, settings, policy_gradient
         self._rates_n1 = 1 / targets.temperatures[:, None]
         self._logp_nV = _log_softmax(logits_nV, targets)
         self._p_nV = self._logp_nV.exp()
@@ -117,12 +120,16 @@ class _Slice:
     def token_loss(self, name: LossName, given_n: torch.Tensor | None) -> None:
         """A loss of the sampled tokens' logprobs: its derivatives by them, times those of a log-softmax."""
         if given_n is None:
-            found = _token_loss(name, self.logprobs_n, self._targets, self._settings)
+            found = _token_loss(name, self.logprobs_n, self._targets, self._policy_gradient)
             given_n = found.coefficients
             self.loss += found.loss
             self.figures.update(found.figures)
-        scaled_n1 = given_n[:, None] * self._rates_n1
-        self.gradient_nV = self._p_nV * -scaled_n1
+        self.gradient_nV = torch.zeros_like(self._p_nV)
+        self._push(given_n)
+
+    def _push(self, by_logprob_n: torch.Tensor) -> None:
+        scaled_n1 = by_logprob_n[:, None] * self._rates_n1
+        self.gradient_nV.addcmul_(self._p_nV, scaled_n1, value=-1)
         self.gradient_nV.scatter_add_(1, self._targets.ids[:, None], scaled_n1)
 
     def distill(self, teacher_nV: torch.Tensor) -> None:
@@ -133,14 +140,20 @@ class _Slice:
         self.loss += float(loss.detach())
         self.figures.update(figures)
 
-    def anchor(self, reference_nV: torch.Tensor) -> None:
-        """KL to the reference. d KL / d z_v = p_v (log p_v - log q_v - KL)."""
-        apart_nV = self._logp_nV - _log_softmax(reference_nV, self._targets)
+    def anchor(self, name: LossName, reference_nV: torch.Tensor) -> None:
+        """KL to the reference, exact or of the sampled tokens. d KL / d z_v = p_v (log p_v - log q_v - KL)."""
+        targets, settings = self._targets, self._policy_gradient
+        logq_nV = _log_softmax(reference_nV, targets)
+        if name == "policy_gradient" and settings.kl_coef and settings.kl_kind != "full":
+            frozen_n = logq_nV.gather(1, targets.ids[:, None]).squeeze(1)
+            found = surrogates.anchor(self.logprobs_n, frozen_n, targets.sampler_logprobs, targets.weights, settings)
+            self.loss += float(found.value.sum())
+            self._push(-found.push)
+        apart_nV = self._logp_nV - logq_nV
         kl_n = _expect(self._p_nV, apart_nV)
         self.figures["kl_sum"] = kl_n.sum()
-        coefficient = self._settings.distill.kl_coef
-        if coefficient:
-            weights_n = coefficient * self._targets.weights
+        if coefficient := _exact_kl_coef(name, self._settings, settings):
+            weights_n = coefficient * targets.weights
             self.loss += float((weights_n * kl_n).sum())
             pull_nV = torch.where(self._p_nV > 0, apart_nV - kl_n[:, None], 0.0).mul_(self._p_nV)
             self.gradient_nV.addcmul_(pull_nV, weights_n[:, None] * self._rates_n1)
@@ -184,33 +197,27 @@ class _TokenLoss:
     figures: dict[str, torch.Tensor]
 
 
-def _token_loss(name: LossName, logprobs: torch.Tensor, part: Targets, settings: TrainerSettings) -> _TokenLoss:
-    leaf = logprobs.detach().clone().requires_grad_()
-    loss, figures = _loss(name, leaf, part, settings)
-    (coefficients,) = torch.autograd.grad(loss, leaf)
-    return _TokenLoss(float(loss.detach()), coefficients, figures)
-
-
-def _loss(
-    name: LossName,
-    logprobs: torch.Tensor,
-    part: Targets,
-    settings: TrainerSettings,
-) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+def _token_loss(name: LossName, logprobs: torch.Tensor, part: Targets, settings: PolicyGradient) -> _TokenLoss:
+    """The logprobs must be those of whole rows where `settings.needs_rows`."""
     if name == "cross_entropy":
-        return losses.cross_entropy(logprobs, part.weights), {}
-    gradient = settings.policy_gradient
-    loss, figures = losses.policy_gradient(
+        return _TokenLoss(float(losses.cross_entropy(logprobs, part.weights)), -part.weights, {})
+    found = surrogates.coefficients(
         logprobs,
         part.sampler_logprobs,
         part.advantages,
         part.weights,
-        ratio_cap=gradient.ratio_cap,
-        mask_above=gradient.mask_above,
-        mask_below=gradient.mask_below,
-        negative_scale=gradient.negative_scale,
+        settings,
+        rows_N=part.rows,
+        old_N=part.old_logprobs,
     )
-    return loss, {f"{key}_sum": value for key, value in figures.items()}
+    figures = {f"{key}_sum": value for key, value in found.figures.items()}
+    return _TokenLoss(float(found.value.sum()), -found.push, figures)
+
+
+def _exact_kl_coef(name: LossName, settings: TrainerSettings, policy_gradient: PolicyGradient) -> float:
+    """The weight of the KL over the whole vocabulary: the trainer's own anchor, and the policy gradient's if full."""
+    full = name == "policy_gradient" and policy_gradient.kl_kind == "full"
+    return settings.distill.kl_coef + (policy_gradient.kl_coef if full else 0.0)
 
 
 def _distill(

@@ -18,7 +18,7 @@ from practicum.engines.embedded.layout import Layout, layout_of
 from practicum.engines.embedded.objectives import Frozen, Objective, evaluate
 from practicum.engines.embedded.policy import Policy, Sibling
 from practicum.engines.embedded.settings import TrainerSettings
-from practicum.types.training import Datum, LossName
+from practicum.types.training import Datum, LossName, PolicyGradient
 
 
 def micro_batch(
@@ -27,6 +27,7 @@ def micro_batch(
     loss: LossName,
     settings: TrainerSettings,
     *,
+    policy_gradient: PolicyGradient,
     device: torch.device,
     measures_kl: bool,
 ) -> Objective:
@@ -36,12 +37,22 @@ def micro_batch(
     layout = frozen.layout("own")
     if not len(layout):
         return evaluate(loss, torch.empty(0, 1, device=device), policy.head, targets, settings)
+    anchored = loss == "policy_gradient" and policy_gradient.kl_coef > 0
     teacher = frozen.teacher() if loss == "distill" else None
-    reference = frozen.under("own", "reference") if measures_kl else None
+    reference = frozen.under("own", "reference") if measures_kl or anchored else None
     trains = bool((targets.weights != 0).any())
     with torch.set_grad_enabled(trains):
         hidden_NE = policy.hidden(layout, recompute=len(layout) > settings.checkpoint_over_tokens)
-    objective = evaluate(loss, hidden_NE, policy.head, targets, settings, teacher=teacher, reference=reference)
+    objective = evaluate(
+        loss,
+        hidden_NE,
+        policy.head,
+        targets,
+        settings,
+        policy_gradient=policy_gradient,
+        teacher=teacher,
+        reference=reference,
+    )
     if trains:
         torch.autograd.backward(hidden_NE, objective.gradient)
     objective.gradient = torch.empty(0)

@@ -63,16 +63,6 @@ class DistillSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyGradientSettings:
-    """The `policy_gradient` loss: ratio cap, DPPO mask thresholds on pi - mu, and a factor on negative advantages."""
-
-    ratio_cap: float = 2.0
-    mask_above: float = 0.2
-    mask_below: float = 0.2
-    negative_scale: float = 1.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerSettings:
     """How the trainer runs. `weights`: an adapter trains, or every weight of the model. `device` and `dtype` are where
     the base model lies while it trains and how; adapters and every loss stay in float32, and full weights need it.
@@ -93,4 +83,3 @@ class TrainerSettings:
     eps: float = 1e-8
     weight_decay: float = 0.0
     distill: DistillSettings = DistillSettings()
-    policy_gradient: PolicyGradientSettings = PolicyGradientSettings()

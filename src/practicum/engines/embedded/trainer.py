@@ -29,7 +29,7 @@ from practicum.engines.embedded.policy import Sibling
 from practicum.engines.embedded.settings import DistillSettings, LoraSettings, TrainerSettings
 from practicum.engines.embedded.threads import apply_threads
 from practicum.errors import Conflict, EngineError, Unsupported
-from practicum.types.training import Capabilities, Checkpoint, Datum, ForwardBackward, LossName
+from practicum.types.training import Capabilities, Checkpoint, Datum, ForwardBackward, LossName, PolicyGradient
 
 # Results of this many calls can be returned again; of older ones only the key is known, and repeating it is refused.
 _RESULTS_KEPT = 16
@@ -131,29 +131,42 @@ class EmbeddedTrainer:
         self.policy.put("reference", self._read(adapter_path, digest))
         self._measures_kl = True
 
-    def forward_backward(self, batch: Sequence[Datum], loss: LossName, *, key: str) -> ForwardBackward:
+    def forward_backward(
+        self,
+        batch: Sequence[Datum],
+        loss: LossName,
+        *,
+        key: str,
+        policy_gradient: PolicyGradient = PolicyGradient(),
+    ) -> ForwardBackward:
         """Accumulate gradients of the summed loss over tokens of non-zero weight.
 
         `sums` has, over those tokens: `entropy_sum`, `weight_sum`, `logprob_delta_sum`, `_max` and `_tokens` (against
         the sampler, where known), `kl_sum` (exact KL to the reference, once there is one), `divergence_sum` (distill),
-        `masked_sum`, `capped_sum`, `ratio_sum` and `k3_sum` (policy_gradient).
+        the figures of `surrogates.Coefficients` as `masked_sum` and so on (policy_gradient).
 
         Raises: Unsupported, RequestError, ContextOverflow, EngineError for a value that is not finite.
         """
         if loss not in self.capabilities.losses:
             raise Unsupported(f"the embedded trainer has no loss {loss!r}; it has {sorted(self.capabilities.losses)}.")
-        content = f"{loss}:{_digest_of([asdict(row) for row in batch])}"
+        content = f"{loss}:{_digest_of([asdict(policy_gradient), *(asdict(row) for row in batch)])}"
         if (known := self._recall(key, content)) is not None:
             return ForwardBackward(
                 **{**known, "logprobs": {row: tuple(values) for row, values in known["logprobs"].items()}}
             )
-        check_rows(batch, loss, context_length=self._context_length, vocabulary=self._vocabulary)
+        check_rows(
+            batch,
+            loss,
+            context_length=self._context_length,
+            vocabulary=self._vocabulary,
+            policy_gradient=policy_gradient,
+        )
         parameters = list(self.policy.parameters().values())
         before = [parameter.grad for parameter in parameters]
         for parameter in parameters:  # this call's gradients get tensors of their own, and join the others at its end
             parameter.grad = None
         try:
-            result = self._accumulate(batch, loss)
+            result = self._accumulate(batch, loss, policy_gradient)
             if not all(bool(torch.isfinite(gradient).all()) for gradient in _gradients(parameters)):
                 raise EngineError("the gradient is not finite; this batch was left out.")
         except BaseException:
@@ -266,7 +279,7 @@ class EmbeddedTrainer:
         """Write the policy, as a peft adapter or a whole model, with a card, atomically; returns its digest."""
         return self.policy.publish(folder, base_model=self._base_name)
 
-    def _accumulate(self, batch: Sequence[Datum], loss: LossName) -> ForwardBackward:
+    def _accumulate(self, batch: Sequence[Datum], loss: LossName, policy_gradient: PolicyGradient) -> ForwardBackward:
         loss_sum, tokens = 0.0, 0
         sums: dict[str, float] = {}
         logprobs: dict[str, tuple[float, ...]] = {}
@@ -274,7 +287,13 @@ class EmbeddedTrainer:
             if number and self._yield is not None:
                 self._yield()
             objective = micro_batch(
-                self.policy, rows, loss, self._settings, device=self._device, measures_kl=self._measures_kl
+                self.policy,
+                rows,
+                loss,
+                self._settings,
+                policy_gradient=policy_gradient,
+                device=self._device,
+                measures_kl=self._measures_kl,
             )
             if not math.isfinite(objective.loss_sum):
                 raise EngineError(f"the loss of rows {[row.row_id for row in rows]} is not finite; it was left out.")
