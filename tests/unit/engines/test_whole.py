@@ -56,7 +56,7 @@ def test_a_published_model_that_does_not_fit_is_refused(trained, model, make_mod
     weights = PolicyWeights(model)
     with pytest.raises(CorruptArtifact, match="digest"):
         weights.load(1, tmp_path / "v1", "0" * 64)
-    with pytest.raises(CorruptArtifact, match="shape|names"):
+    with pytest.raises(CorruptArtifact, match=r"shape|names"):
         PolicyWeights(make_model(hidden_size=32)).load(1, tmp_path / "v1", digest)
     with pytest.raises(Unsupported, match="whole model"):
         make_trainer(model).set_policy(tmp_path / "v1")
