@@ -18,7 +18,9 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-_LLAMA_LIKE = frozenset({"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"})
+from practicum.engines.embedded.fused import joined
+
+LLAMA_LIKE = frozenset({"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"})
 
 
 # (ids [B, Q], positions [B, Q], mask [B, 1, Q, K], cache, kept positions or how many of the last) -> logits [B, N, V];
@@ -28,7 +30,7 @@ Step = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, Any, torch.Tensor | i
 
 def step_of(model: Any) -> Step:
     """The fastest step that is exact for `model`. Parameters replaced later are not seen."""
-    if type(model).__name__ in _LLAMA_LIKE and model.config.hidden_act == "silu":
+    if type(model).__name__ in LLAMA_LIKE and model.config.hidden_act == "silu":
         return FusedStep(model)
     return ModuleStep(model)
 
@@ -182,9 +184,5 @@ def _linear(module: Any) -> _Linear:
 
 def _fused(*modules: Any) -> _Linear:
     """One product for several. The modules' weights become views of its weight: same values, no memory of its own."""
-    weight = torch.cat([module.weight.detach() for module in modules])
-    parts = torch.split(weight, [module.weight.shape[0] for module in modules])
-    for module, part in zip(modules, parts, strict=True):
-        module.weight.data = part
     biases = [module.bias for module in modules if module.bias is not None]
-    return _Linear(weight, torch.cat(biases) if biases else None)
+    return _Linear(joined([module.weight for module in modules]), torch.cat(biases) if biases else None)
