@@ -7,9 +7,11 @@ know environments.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import Any, Self
 
 import httpx
 
@@ -36,21 +38,34 @@ class Answered:
 
 
 class ChatEndpoint:
-    """One connection pool for all rollouts of an event loop."""
+    """The model's address for one episode, with a connection of its own: a pool that many share looks at all of its
+    connections at each request. Use it as a context."""
 
-    def __init__(self) -> None:
-        self._http: httpx.AsyncClient | None = None
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._url = f"{endpoint.base_url}/v1/chat/completions"
+        self._http = httpx.AsyncClient(
+            timeout=httpx.Timeout(None, connect=30.0),  # the rollout has limits of its own
+            headers={
+                "user-agent": f"practicum-environment/{__version__}",
+                "authorization": f"Bearer {endpoint.api_key}",
+            },
+            verify=_tls() if self._url.startswith("https:") else False,
+            trust_env=False,
+        )
 
-    async def ask(self, endpoint: Endpoint, body: Mapping[str, Any]) -> Answered:
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close the connection."""
+        await self._http.aclose()
+
+    async def ask(self, body: Mapping[str, Any]) -> Answered:
         """An answer. Raises Overflow; HarnessError where there is none."""
         said = ""
         for pause_s in (*_PAUSES_S, None):
             try:
-                response = await self._client().post(
-                    f"{endpoint.base_url}/v1/chat/completions",
-                    json=body,
-                    headers={"authorization": f"Bearer {endpoint.api_key}"},
-                )
+                response = await self._http.post(self._url, json=body)
             except httpx.TransportError as error:
                 said = f"{type(error).__name__}: {error}".rstrip(": ")
             else:
@@ -63,21 +78,11 @@ class ChatEndpoint:
                 await asyncio.sleep(pause_s)
         raise HarnessError(f"The model endpoint gave no answer: {said}")
 
-    async def aclose(self) -> None:
-        """Close the connections."""
-        if self._http is not None:
-            await self._http.aclose()
-            self._http = None
 
-    def _client(self) -> httpx.AsyncClient:
-        if self._http is None:
-            self._http = httpx.AsyncClient(
-                timeout=httpx.Timeout(None, connect=30.0),  # the rollout has limits of its own
-                limits=httpx.Limits(max_connections=None, max_keepalive_connections=256),
-                headers={"user-agent": f"practicum-environment/{__version__}"},
-                trust_env=False,
-            )
-        return self._http
+@cache
+def _tls() -> ssl.SSLContext:
+    """Made once: reading the certificates takes longer than a request."""
+    return httpx.create_ssl_context()
 
 
 def _answered(response: httpx.Response) -> Answered:

@@ -66,7 +66,6 @@ class EnvironmentHarness:
         self.worlds: WeakKeyDictionary[Sandbox, World] = WeakKeyDictionary()
         self._allowed = allowed
         self._nurseries = Nurseries()
-        self._endpoint = ChatEndpoint()
         self._runs: dict[str, asyncio.Task[HarnessEnd]] = {}
 
     def check(self, options: Mapping[str, Any]) -> None:
@@ -101,7 +100,6 @@ class EnvironmentHarness:
     async def aclose(self) -> None:
         """End all processes."""
         await self._nurseries.close()
-        await self._endpoint.aclose()
 
     def _known(self, handle: str) -> asyncio.Task[HarnessEnd]:
         run = self._runs.get(handle)
@@ -125,8 +123,9 @@ class EnvironmentHarness:
             max_turns=options.max_turns,
         )
         world.closes = started["closes"]
-        episode = _Episode(self._endpoint, job, options, world, started)
-        world.how_it_ended = await episode.play()
+        async with ChatEndpoint(job.endpoint) as endpoint:
+            episode = _Episode(endpoint, job, options, world, started)
+            world.how_it_ended = await episode.play()
         return HarnessEnd(exit_code=0, output=episode.answer, log=world.how_it_ended)
 
 
@@ -165,7 +164,7 @@ class _Episode:
             if self._tools:
                 body["tools"] = self._tools
             try:
-                said = await self._endpoint.ask(self._job.endpoint, body)
+                said = await self._endpoint.ask(body)
             except Overflow as error:
                 return f"the context was full in turn {turn + 1}: {error}"
             await self._take(said)
