@@ -137,6 +137,8 @@ def _lifespan(parts: ChatParts, store: Store) -> Any:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         with suppress(PracticumError):  # a store that is down now shows in the readiness report
             await asyncio.wrap_future(store.interrupt_open_calls(time.time()))
+            for principal, prompt_hash in await run_in_threadpool(store.undelivered):
+                parts.preparer.undelivered(principal, prompt_hash)
         await parts.swapper.look()
         follower = asyncio.create_task(parts.swapper.run())
         try:

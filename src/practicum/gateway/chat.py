@@ -219,6 +219,7 @@ class ChatResponse:
         )
 
     async def _abandon(self, recording: Recording, text: str, error: BaseException) -> None:
+        self._parts.preparer.undelivered(self._call.principal, self._call.prompt_hash)
         try:
             if isinstance(error, CallerGone):
                 await recording.abandon("aborted", text=text, error="the caller stopped reading")

@@ -91,6 +91,10 @@ class Store(Core):
         """Who of a principal's was asked `prompt_hash` last, in a session if it is named."""
         return self._read(lambda connection: call_rows.last_asked(connection, principal, prompt_hash, session_id))
 
+    def undelivered(self, newest: int = 2000) -> list[tuple[str, str]]:
+        """Principal and prompt hash of those of the newest calls whose answer did not arrive, oldest first."""
+        return self._read(lambda connection: call_rows.undelivered(connection, newest))
+
     def last_call(self, session_id: str) -> ModelCall | None:
         """The newest call of a session."""
         return self._read(lambda connection: call_rows.last(connection, session_id))
