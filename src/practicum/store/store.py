@@ -38,6 +38,7 @@ class Store(Core):
     ) -> None:
         super().__init__(path, vfs=vfs, capacity=capacity, crashpoint=crashpoint)
         self._clock = clock
+        self.revocations = 0
         self.key_secret: bytes = self._read(key_rows.secret)
 
     # -- model calls ---------------------------------------------------------------------------------------------
@@ -168,11 +169,15 @@ class Store(Core):
 
     def revoke_key(self, key_id: str, at: float) -> Future[bool]:
         """Revoke a key; False where there is none."""
-        return self._write(lambda connection: key_rows.revoke(connection, key_id, at))
+        return self._write(lambda connection: key_rows.revoke(connection, key_id, at), self._revoked)
 
     def revoke_session_keys(self, session_id: str, at: float) -> Future[int]:
         """Revoke the keys that belong to a session; how many."""
-        return self._write(lambda connection: key_rows.revoke_for_session(connection, session_id, at))
+        return self._write(lambda connection: key_rows.revoke_for_session(connection, session_id, at), self._revoked)
+
+    def _revoked(self) -> None:
+        """Count this process's revocations, so that nobody goes by what was read before one."""
+        self.revocations += 1
 
     def find_key(self, key_hash: bytes) -> Principal | None:
         """The principal of a key that is not revoked."""
