@@ -2,6 +2,7 @@
 
 A call is opened before its first byte leaves and finished before its last one does, so a process that dies in between
 leaves a record that says so. The engine need not wait for the disk: it samples while the open record is being written.
+An answer that is whole before any of it leaves needs no open record: its final one is its first.
 The two modes differ in what a store that fails means: in `live` the user still gets the answer, and the loss is counted
 and logged; in `rollout` the call fails, because an answer without a record is worthless there.
 
@@ -38,7 +39,9 @@ class CallStore(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureHealth:
-    """Counts of records; a `lost` one is not durable, an `unopened` one became so only at the answer's end."""
+    """Counts of records. A call is `opened` by its first durable record; that of an `unopened` one failed, whether or
+    not its final one was `finished`. A `lost` final record is not durable.
+    """
 
     mode: Mode
     opened: int
@@ -56,7 +59,7 @@ class Recorder:
         mode: what a failing store means.
         timeout_s: how long to wait for the disk before the record counts as lost.
         clock: UTC seconds since the epoch.
-        stalls: told when a session's calls wait for us.
+        stalls: told when the calls of a rollout's session wait for us.
     """
 
     def __init__(
@@ -77,14 +80,19 @@ class Recorder:
         self._last_error: str | None = None
         self._arrivals: Arrivals | None = None
 
-    def open(self, call: ModelCall, mode: Mode | None = None) -> Recording:
-        """Begin to write the open record of a call whose status is `open`. `mode` is this call's own."""
-        self.stalls.arrived(call.session_id, call.call_id)
-        return Recording(self, call, self._store.put_call(call), self._clock, mode or self.mode)
+    def recording(self, call: ModelCall, mode: Mode | None = None) -> Recording:
+        """The recording of a call whose status is `open`; nothing is written yet. `mode` is this call's own."""
+        if (mode or self.mode) == "rollout":
+            self.stalls.arrived(call.session_id, call.call_id)
+        return Recording(self, call, self._clock, mode or self.mode)
+
+    def put(self, call: ModelCall) -> Future[None]:
+        """Begin to write a record."""
+        return self._store.put_call(call)
 
     async def begin(self, call: ModelCall, mode: Mode | None = None) -> Recording:
         """Make the open record durable. Raises StoreError in rollout mode."""
-        recording = self.open(call, mode)
+        recording = self.recording(call, mode)
         await recording.opened()
         return recording
 
@@ -96,15 +104,16 @@ class Recorder:
         """Note what became of an open record."""
         self._counts["opened" if durable else "unopened"] += 1
 
-    async def finish(self, call: ModelCall, mode: Mode | None = None) -> None:
-        """Make a final record durable. Raises StoreError in rollout mode."""
-        self.stalls.ended(call.session_id, call.call_id, failed=call.status in ("failed", "interrupted"))
+    async def finish(self, call: ModelCall, mode: Mode) -> bool:
+        """Make a final record durable; False where it is not. Raises StoreError instead in rollout mode."""
+        if mode == "rollout":
+            self.stalls.ended(call.session_id, call.call_id, failed=call.status in ("failed", "interrupted"))
+        durable = False
         try:
-            durable = await self.durable(call, self._store.put_call(call), mode or self.mode)
-        except StoreError:
-            self._counts["lost"] += 1
-            raise
-        self._counts["finished" if durable else "lost"] += 1
+            durable = await self.durable(call, self._store.put_call(call), mode)
+        finally:
+            self._counts["finished" if durable else "lost"] += 1
+        return durable
 
     async def durable(self, call: ModelCall, written: Future[None], mode: Mode) -> bool:
         """Wait for a record to be durable; False where it is not. Raises StoreError instead in rollout mode."""
@@ -125,11 +134,10 @@ class Recorder:
 class Recording:
     """One call under way. Chunks are added as they are sampled; `complete` or `abandon` ends it, once."""
 
-    def __init__(
-        self, recorder: Recorder, call: ModelCall, opening: Future[None], clock: Callable[[], float], mode: Mode
-    ) -> None:
+    def __init__(self, recorder: Recorder, call: ModelCall, clock: Callable[[], float], mode: Mode) -> None:
         self.call = call
-        self._opening: Future[None] | None = opening
+        self._opening: Future[None] | None = None
+        self._opened = False
         self._recorder = recorder
         self._mode = mode
         self._clock = clock
@@ -148,8 +156,14 @@ class Recording:
         """The tokens so far."""
         return tuple(self._ids)
 
+    def begin(self) -> None:
+        """Begin to write the open record, unless there is a record already."""
+        if self._opening is None and not self._opened:
+            self._opening = self._recorder.put(self.call)
+
     async def opened(self) -> None:
-        """Wait until the open record is durable; before the first byte leaves. Raises StoreError in rollout mode."""
+        """Wait until a record is durable; before the first byte leaves. Raises StoreError in rollout mode."""
+        self.begin()
         if self._opening is None:
             return
         try:
@@ -161,7 +175,7 @@ class Recording:
 
     def add(self, chunk: TokenChunk) -> None:
         """Append freshly sampled tokens."""
-        if not self._ids:
+        if not self._ids and self._mode == "rollout":
             self._recorder.stalls.answered(self.call.session_id, self.call.call_id)
         self._ids.extend(chunk.ids)
         self._logprobs.extend(chunk.logprobs)
@@ -195,14 +209,17 @@ class Recording:
             history_hash=history_hash,
             error=error,
         )
+        durable = False
         try:
-            await self._recorder.finish(self.call, self._mode)
+            durable = await self._recorder.finish(self.call, self._mode)
         finally:
             if self._opening is not None:  # written before this one, or lost
-                self._settle_opening(self._opening.done() and self._opening.exception() is None)
+                durable = self._opening.done() and self._opening.exception() is None
+            self._settle_opening(durable)
         return self.call
 
     def _settle_opening(self, durable: bool) -> None:
-        if self._opening is not None:
-            self._opening = None
+        """Count it, once; nothing is to be opened from here on."""
+        if not self._opened:
+            self._opening, self._opened = None, True
             self._recorder.count_opening(durable)

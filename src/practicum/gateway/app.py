@@ -17,7 +17,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
@@ -47,7 +46,7 @@ from practicum.gateway.prepare import Preparer
 from practicum.gateway.swap import Policies, Swapper
 from practicum.gateway.timing import Timing
 from practicum.renderers import Renderer
-from practicum.store import Store, lookup
+from practicum.store import Holders, Store
 from practicum.types.seams import Sampler
 
 
@@ -90,7 +89,7 @@ def create_app(
         app.add_exception_handler(kind, _answer_error)
     return Edge(
         app,
-        lookup=key_lookup or partial(lookup, store),
+        lookup=key_lookup or Holders(store),
         max_body_bytes=config.server.max_body_bytes,
         body_timeout_s=config.server.body_timeout_s,
         open_paths=open_paths,
@@ -137,6 +136,8 @@ def _lifespan(parts: ChatParts, store: Store) -> Any:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         with suppress(PracticumError):  # a store that is down now shows in the readiness report
             await asyncio.wrap_future(store.interrupt_open_calls(time.time()))
+            for principal, prompt_hash in await run_in_threadpool(store.undelivered):
+                parts.preparer.undelivered(principal, prompt_hash)
         await parts.swapper.look()
         follower = asyncio.create_task(parts.swapper.run())
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import types
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -33,6 +33,17 @@ async def within(timeout_s: float, work: Awaitable[T]) -> T:
         return cast("T", done.value)
     async with asyncio.timeout(timeout_s):
         return await _going_on(steps, waits_for)
+
+
+async def noticing(work: Awaitable[T], waits: Callable[[], None]) -> T:
+    """What `work` gives; `waits` is called once it has to be waited for, and not where it is there at once."""
+    steps = work.__await__()
+    try:
+        waits_for = steps.send(None)
+    except StopIteration as done:
+        return cast("T", done.value)
+    waits()
+    return await _going_on(steps, waits_for)
 
 
 @types.coroutine

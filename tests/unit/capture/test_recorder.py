@@ -52,6 +52,18 @@ async def test_a_call_is_opened_and_finished() -> None:
     assert final.versions == (2, 2, 3) and final.finished_at == 9.0
 
 
+async def test_an_answer_that_is_whole_before_it_leaves_has_one_record() -> None:
+    shelf = Shelf()
+    one = recorder(shelf)
+    recording = one.recording(CALL)
+    recording.add(CHUNK)
+    await recording.complete(text="hi", finish_reason="stop", history_hash="h")
+    recording.begin()
+    await recording.opened()  # before the body leaves
+    assert [kept.status for kept in shelf.kept] == ["complete"]
+    assert (one.health().opened, one.health().finished, one.health().unopened) == (1, 1, 0)
+
+
 async def test_an_aborted_call_keeps_its_tokens_and_its_history_cannot_be_extended() -> None:
     shelf = Shelf()
     recording = await recorder(shelf).begin(CALL)
