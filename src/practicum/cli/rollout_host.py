@@ -64,13 +64,14 @@ def rollout_service(config: Config, store: Store, stalls: Stalls, gateway: str) 
 
 
 class RolloutHost:
-    """A service that begins once the server listens."""
+    """A service that begins once the server listens. Raises Conflict where another one runs this store's rollouts."""
 
     def __init__(self, config: Config, store: Store) -> None:
         self.stalls = Stalls()
         self._config = config
         self._listening = asyncio.Event()
         self._service = rollout_service(config, store, self.stalls, "")
+        self._service.claim()
 
     def router(self, authenticate: Authenticate) -> APIRouter:
         """The service's routes."""

@@ -115,6 +115,10 @@ class RolloutService:
 
     # -- lifetime ------------------------------------------------------------------------------------------------
 
+    def claim(self) -> None:
+        """Take the right to run this store's rollouts ahead of entering. Raises Conflict where another service has it."""
+        self._lock.acquire()
+
     async def __aenter__(self) -> Self:
         """Take up what is under way. Raises Conflict where another service runs this store's rollouts."""
         self._lock.acquire()
