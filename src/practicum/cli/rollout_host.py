@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 from fastapi import APIRouter
 
@@ -13,10 +14,14 @@ from practicum.capture.stalls import Stalls
 from practicum.config import Config
 from practicum.errors import ConfigError
 from practicum.feedback.graders import GraderSettings, Judge, graders
+from practicum.gateway.model_names import ModelNames
+from practicum.harnesses.grading import GraderFactory
+from practicum.harnesses.harness import Harness
 from practicum.harnesses.registry import ADAPTERS
 from practicum.harnesses.routes import Authenticate, router
 from practicum.harnesses.runner import RolloutLimits
 from practicum.harnesses.service import RolloutService
+from practicum.policies import Registry
 from practicum.sandboxes.choose import provider
 from practicum.sandboxes.sandbox import Limits
 from practicum.store import Store
@@ -26,7 +31,7 @@ def rollout_service(config: Config, store: Store, stalls: Stalls, gateway: str) 
     """The configured service, not entered yet. Raises ConfigError for what the configuration names wrongly."""
     chosen = config.rollouts
     shipped = {name: adapter() for name, adapter in ADAPTERS.items()}
-    own = {name: _made(_named(path, f"rollouts.harnesses.{name}")) for name, path in chosen.harnesses.items()}
+    own = {name: _harness(path, f"rollouts.harnesses.{name}") for name, path in chosen.harnesses.items()}
     folder = chosen.graders_folder
     judge = None
     if chosen.judge_url:
@@ -40,7 +45,7 @@ def rollout_service(config: Config, store: Store, stalls: Stalls, gateway: str) 
         ),
         graders={
             **graders(GraderSettings(folder=folder, judge=judge)),
-            **{name: _named(path, f"rollouts.graders.{name}") for name, path in chosen.graders.items()},
+            **{name: _grader(path, f"rollouts.graders.{name}") for name, path in chosen.graders.items()},
         },
         gateway=chosen.gateway_url or gateway,
         model=config.gateway.model_name,
@@ -59,8 +64,15 @@ def rollout_service(config: Config, store: Store, stalls: Stalls, gateway: str) 
             processes=chosen.processes,
         ),
         stalls=stalls,
+        check_model=partial(_check_model, config, Registry(store, config.policies_dir)),
         callback_hosts=chosen.callback_hosts,
     )
+
+
+def _check_model(config: Config, registry: Registry, name: str) -> None:
+    """Raises NotFound as the gateway does."""
+    names = ModelNames(config.gateway.model_name, config.gateway.aliases)
+    names.resolve(name, registry.list(), candidates=True)
 
 
 class RolloutHost:
@@ -99,13 +111,44 @@ def _named(path: str, key: str) -> Any:
         if not colon:
             raise ImportError("it is not of the form module:attribute")
         return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # the module is the team's own, and may raise anything
+        said = str(error) if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: {error}"
         raise ConfigError(
-            f"{key} = {path!r} cannot be imported: {error}.",
+            f"{key} = {path!r} cannot be imported: {said}.",
             hint="Install the module where Practicum runs, or name its folder in PYTHONPATH.",
             param=key,
         ) from error
 
 
-def _made(adapter: Any) -> Any:
-    return adapter() if isinstance(adapter, type) else adapter
+def _harness(path: str, key: str) -> Harness:
+    """The adapter that `module:attribute` names; a class is made without arguments. Raises ConfigError."""
+    adapter = _named(path, key)
+    if isinstance(adapter, type):
+        try:
+            adapter = adapter()
+        except Exception as error:
+            raise ConfigError(
+                f"{key} = {path!r} cannot be made: {type(error).__name__}: {error}.",
+                hint="Name a class that needs no arguments, or an adapter that is made already.",
+                param=key,
+            ) from error
+    lacks = [name for name in ("submit", "status", "collect") if not callable(getattr(adapter, name, None))]
+    if lacks:
+        raise ConfigError(
+            f"{key} = {path!r} is no harness: it has no {', '.join(f'`{name}`' for name in lacks)}.",
+            hint="Name an adapter: a subclass of practicum.harnesses.process.ProcessHarness, or see docs/harnesses.md.",
+            param=key,
+        )
+    return cast(Harness, adapter)
+
+
+def _grader(path: str, key: str) -> GraderFactory:
+    """What makes a grader of options. Raises ConfigError."""
+    made = _named(path, key)
+    if not callable(made):
+        raise ConfigError(
+            f"{key} = {path!r} is no grader: it cannot be called.",
+            hint="Name a function from a task's options to a grader, or a grader's class.",
+            param=key,
+        )
+    return cast(GraderFactory, made)

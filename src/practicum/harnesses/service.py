@@ -25,9 +25,10 @@ from typing import Self
 import httpx
 
 from practicum.capture.stalls import Stalls
-from practicum.errors import Conflict, NotFound, PracticumError, RequestError
+from practicum.errors import Conflict, NotFound
+from practicum.harnesses.admission import check_task
 from practicum.harnesses.attempt import End, Means, StallClock
-from practicum.harnesses.callbacks import Callbacks, callback_secret, check_callback_url
+from practicum.harnesses.callbacks import Callbacks, callback_secret
 from practicum.harnesses.grading import GraderFactory
 from practicum.harnesses.harness import Harness
 from practicum.harnesses.journal import RolloutJournal, until_it_works
@@ -70,6 +71,7 @@ class RolloutService:
         limits: of the stages.
         sandbox_limits: of each sandbox's processes.
         stalls: the gateway's, where it runs in this process; without, the agent's clock is the wall's.
+        check_model: raises NotFound for a model's name that the gateway would refuse a rollout.
         callback_hosts: hosts beside this machine that callbacks may go to.
         callback_transport: an httpx transport; tests give their own.
     """
@@ -86,11 +88,13 @@ class RolloutService:
         limits: RolloutLimits = RolloutLimits(),
         sandbox_limits: Limits = Limits(),
         stalls: StallClock | None = None,
+        check_model: Callable[[str], None] | None = None,
         callback_hosts: Collection[str] = (),
         callback_transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self.gateway = gateway
         self._store = store
+        self._check_model = check_model
         self._callback_hosts = callback_hosts
         self._callbacks = Callbacks(
             callback_secret(store.key_secret), sleep=asyncio.sleep, transport=callback_transport
@@ -116,7 +120,7 @@ class RolloutService:
     # -- lifetime ------------------------------------------------------------------------------------------------
 
     def claim(self) -> None:
-        """Take the right to run this store's rollouts ahead of entering. Raises Conflict where another service has it."""
+        """Take the right to run this store's rollouts before entering. Raises Conflict where another has it."""
         self._lock.acquire()
 
     async def __aenter__(self) -> Self:
@@ -188,21 +192,7 @@ class RolloutService:
 
     def check(self, task: Task) -> None:
         """Raises RequestError naming the field of a task that would be refused."""
-        if task.harness not in self._means.harnesses:
-            known = ", ".join(sorted(self._means.harnesses)) or "none"
-            raise RequestError(f"There is no harness {task.harness!r}.", hint=f"There are: {known}.", param="harness")
-        for name, options in task.graders.items():
-            if name not in self._means.graders:
-                known = ", ".join(sorted(self._means.graders)) or "none"
-                raise RequestError(f"There is no grader {name!r}.", hint=f"There are: {known}.", param="graders")
-            try:
-                self._means.graders[name](options)
-            except PracticumError as error:
-                raise RequestError(
-                    f"`graders.{name}`: {error.message}", hint=error.hint, param=f"graders.{name}"
-                ) from error
-        if task.callback_url is not None:
-            check_callback_url(task.callback_url, self._callback_hosts)
+        check_task(task, self._means, check_model=self._check_model, callback_hosts=self._callback_hosts)
 
     def status(self, group_id: str) -> Group:
         """A group with its rollouts as they stand. Raises NotFound."""
