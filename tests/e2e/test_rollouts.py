@@ -43,13 +43,12 @@ GRADERS = {"wrote": wrote}
 
 @pytest.mark.parametrize("sandbox", ["local", "auto"])
 def test_submit_collect_and_cancel_from_the_command_line(tmp_path: Path, sandbox: str) -> None:
-    (tmp_path / "our_graders.py").write_text(GRADERS)
     (tmp_path / "checks").mkdir()
     (tmp_path / "checks" / "final.py").write_text(CHECKS)
     toml = f'[model]\nid = "scripted"\n[rollouts]\nsandbox = "{sandbox}"\ngraders_folder = "{tmp_path}/checks"\n'
     toml += '[rollouts.graders]\nsays = "our_graders:Says"\n'
     cli = Cli(tmp_path / "home", toml)
-    cli.environment["PYTHONPATH"] = f"{tmp_path}:{cli.environment.get('PYTHONPATH', '')}"
+    (cli.config.parent / "our_graders.py").write_text(GRADERS)  # found there, and nowhere else
     task = {
         "task_id": "t",
         "instructions": ["Say lamp."],

@@ -115,7 +115,7 @@ def _named(path: str, key: str) -> Any:
         said = str(error) if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: {error}"
         raise ConfigError(
             f"{key} = {path!r} cannot be imported: {said}.",
-            hint="Install the module where Practicum runs, or name its folder in PYTHONPATH.",
+            hint="Put the module beside the configuration file, or install it where Practicum runs.",
             param=key,
         ) from error
 

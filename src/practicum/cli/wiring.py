@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -48,10 +49,14 @@ def overrides(settings: list[str] | None, home: Path | None = None, **named: obj
 
 
 def settings(config: Path | None, chosen: dict[str, str]) -> Config:
-    """The resolved configuration."""
-    from practicum.config import load_config
+    """The resolved configuration. What it names as `module:attribute` may lie beside its file."""
+    from practicum.config import config_file, load_config
 
-    return load_config(config, chosen)
+    resolved = load_config(config, chosen)
+    file = config_file(config)
+    if file is not None and (folder := str(file.absolute().parent)) not in sys.path:
+        sys.path.append(folder)  # at the end: a module there never hides an installed one
+    return resolved
 
 
 @contextmanager
