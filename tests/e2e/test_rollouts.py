@@ -73,6 +73,8 @@ def test_submit_collect_and_cancel_from_the_command_line(tmp_path: Path, sandbox
         assert json.loads(cli.run_plain("rollout", "cancel", group_id)) == {"ended": 2}
         (tmp_path / "task.json").write_text(json.dumps(task | {"harness": "none"}))
         cli.run_plain("rollout", "submit", str(tmp_path / "task.json"), status=(2,))
+    reported = json.loads(cli.run("report", "--harness", "--json"))["harnesses"]
+    assert [(one["harness"], one["calls"]) for one in reported] == [("command", 2)]
     assert [(one["rollout"]["cause"], one["rollout"]["error"]) for one in results] == [("finished", None)] * 2
     assert [(one["rollout"]["reward"], one["excluded"]) for one in results] == [(1.0, None)] * 2
     outcomes = [(one["name"], one["reward"]) for one in results[0]["rollout"]["outcomes"]]
