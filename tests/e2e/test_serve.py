@@ -30,7 +30,6 @@ def test_a_taken_port_names_the_way_out_and_the_key_is_shown_by_the_server_that_
         said = refused(cli, "--port", str(port))
     assert f"Port {port} of 127.0.0.1 is taken" in said and "--port 0" in said
     process = cli.start("serve", "--port", "0")
-    assert process.stderr is not None
     try:
         first = process.stderr.readline()
         assert re.fullmatch(r"Your key \(shown once; it may do everything\): \S+\n", first)

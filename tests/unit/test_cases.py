@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,7 @@ CASES = {
 TESTS = Path(__file__).parents[1]
 
 
+@cache
 def named_tests() -> dict[str, list[str]]:
     """Names of test functions by the cases in them."""
     found: dict[str, list[str]] = {case: [] for case in CASES}

@@ -67,7 +67,7 @@ def test_a_final_record_that_was_lost_does_not_lock_its_idempotency_key(start: A
     full_disk.full, full_disk.finals = False, False
     keyed: dict[str, Any] = {"extra_headers": {"Idempotency-Key": "k"}, "model": "practicum", "messages": HI}
     first = up.openai().chat.completions.create(**keyed)
-    assert [call.status for call in up.calls()] == ["open"]
+    eventually(lambda: [call.status for call in up.calls()] == ["open"])
     full_disk.finals = True
     with up.http() as http:
         eventually(lambda: http.get("/readyz").json()["status"] == "ready" or None)
