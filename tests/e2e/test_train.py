@@ -8,7 +8,6 @@ served to nobody.
 import json
 import os
 import signal
-import subprocess
 import time
 from pathlib import Path
 
@@ -123,7 +122,7 @@ def test_rollouts_that_all_fail_end_it_with_their_cause(tmp_path: Path, tiny_fol
 
 def test_a_run_that_stops_itself_has_a_status_and_a_reason(tmp_path: Path, tiny_folder: Path) -> None:
     cli = a_trainee(tmp_path, tiny_folder, steps=4, more="{'graders': {'exit_status': {'command': ['true']}}}")
-    process: subprocess.Popen[str] = cli.start("train")
+    process = cli.start("train")
     out, _ = process.communicate()
     assert process.returncode == 3
     assert out.startswith(

@@ -23,7 +23,7 @@ from practicum.cli import rollout_host, wiring
 from practicum.config import Config, load_config
 from practicum.dashboard import build
 from practicum.engines.embedded.workbench import EmbeddedWorkbench
-from practicum.errors import HarnessError, NotFound
+from practicum.errors import ConfigError, HarnessError, NotFound
 from practicum.gateway import create_app
 from practicum.harnesses.results import RolloutResult
 from practicum.live.groups import Rollouts
@@ -266,13 +266,19 @@ def test_a_harness_that_is_missing_is_named_and_the_run_goes_on_once_it_is_there
     command = f'{{"options": {{"command": ["{agent}", "{{instruction}}", SEEDS]}}}}'
     config = home(tmp_path, tiny_folder, steps=2, more=command)
     with open_store(config.store_path) as store:
+        with pytest.raises(
+            ConfigError, match=r"Task 'late0': command cannot be started: `.*our-agent` is not installed"
+        ):
+            trained(config, store)
+        assert not store.groups() and not store.runs()
+        agent.write_text("#!/no/such/interpreter\n")
+        agent.chmod(0o755)
         for tried in (1, 2):
             with pytest.raises(HarnessError, match="None of the 16 rollouts of step 0 could be graded") as missing:
                 trained(config, store)
-            assert "harness_failed: command cannot be started: it is not installed" in missing.value.message
+            assert "our-agent" in missing.value.message
             assert len(store.groups(limit=1000)) == 2 * tried
         agent.write_text('#!/bin/sh\nexec python3 -I -S agent.py "$@"\n')
-        agent.chmod(0o755)
         ran = trained(config, store)
         assert [run.run_id for run in store.runs()] == [ran.run_id] and ran.decision is not None
         assert [figures["graded"] for figures in ran.log()] == [16, 16]

@@ -8,8 +8,8 @@ names.
 from __future__ import annotations
 
 import ast
-import functools
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -75,7 +75,7 @@ CASES = {
 TESTS = Path(__file__).parents[1]
 
 
-@functools.cache
+@cache
 def named_tests() -> dict[str, list[str]]:
     """Names of test functions by the cases in them."""
     found: dict[str, list[str]] = {case: [] for case in CASES}

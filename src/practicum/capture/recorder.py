@@ -6,6 +6,10 @@ An answer that is whole before any of it leaves needs no open record: its final 
 The two modes differ in what a store that fails means: in `live` the user still gets the answer, and the loss is counted
 and logged; in `rollout` the call fails, because an answer without a record is worthless there.
 
+A final record that was lost is written again later, for as long as it is one of the newest few (in rollout mode as an
+interrupted call's): else its row would stay open, and whoever sends the request again under its idempotency key would
+be told to wait for ever.
+
 Invariants: ids, logprobs and versions are appended together and never changed; the final record is durable before the
 caller sees the terminal event. It must not know wire formats, sessions or how parents are found.
 """
@@ -17,6 +21,7 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
@@ -27,6 +32,7 @@ from practicum.types.calls import CallStatus, ModelCall
 from practicum.types.tokens import FinishReason, TokenChunk
 
 Mode = Literal["live", "rollout"]
+MOST_KEPT = 256
 _log = logging.getLogger("practicum.capture")
 
 
@@ -40,7 +46,8 @@ class CallStore(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureHealth:
     """Counts of records. A call is `opened` by its first durable record; that of an `unopened` one failed, whether or
-    not its final one was `finished`. A `lost` final record is not durable.
+    not its final one was `finished`. A `lost` final record is not durable; so many of the lost ones were `recovered`
+    since.
     """
 
     mode: Mode
@@ -48,6 +55,7 @@ class CaptureHealth:
     finished: int
     unopened: int
     lost: int
+    recovered: int
     last_error: str | None
 
 
@@ -60,6 +68,7 @@ class Recorder:
         timeout_s: how long to wait for the disk before the record counts as lost.
         clock: UTC seconds since the epoch.
         stalls: told when the calls of a rollout's session wait for us.
+        again_s: pause before a lost final record is written again.
     """
 
     def __init__(
@@ -70,20 +79,25 @@ class Recorder:
         timeout_s: float = 10.0,
         clock: Callable[[], float] = time.time,
         stalls: Stalls | None = None,
+        again_s: float = 5.0,
     ) -> None:
         self.mode: Mode = mode
         self.stalls = stalls or Stalls()
         self._store = store
         self._timeout_s = timeout_s
         self._clock = clock
-        self._counts = {"opened": 0, "finished": 0, "unopened": 0, "lost": 0}
+        self._counts = {"opened": 0, "finished": 0, "unopened": 0, "lost": 0, "recovered": 0}
         self._last_error: str | None = None
         self._arrivals: Arrivals | None = None
+        self._again_s = again_s
+        self._kept: dict[str, ModelCall] = {}
+        self._again: asyncio.TimerHandle | None = None
 
     def recording(self, call: ModelCall, mode: Mode | None = None) -> Recording:
         """The recording of a call whose status is `open`; nothing is written yet. `mode` is this call's own."""
         if (mode or self.mode) == "rollout":
             self.stalls.arrived(call.session_id, call.call_id)
+        self._kept.pop(call.call_id, None)
         return Recording(self, call, self._clock, mode or self.mode)
 
     def put(self, call: ModelCall) -> Future[None]:
@@ -108,12 +122,49 @@ class Recorder:
         """Make a final record durable; False where it is not. Raises StoreError instead in rollout mode."""
         if mode == "rollout":
             self.stalls.ended(call.session_id, call.call_id, failed=call.status in ("failed", "interrupted"))
-        durable = False
         try:
             durable = await self.durable(call, self._store.put_call(call), mode)
-        finally:
-            self._counts["finished" if durable else "lost"] += 1
+        except StoreError:
+            self._counts["lost"] += 1
+            self._keep(
+                replace(call, status="interrupted", error="the answer could not be recorded, so it did not count")
+            )
+            raise
+        self._counts["finished" if durable else "lost"] += 1
+        if durable:
+            self._kept.pop(call.call_id, None)
+        else:
+            self._keep(call)
         return durable
+
+    def _keep(self, call: ModelCall) -> None:
+        if len(self._kept) >= MOST_KEPT:
+            del self._kept[next(iter(self._kept))]
+        self._kept[call.call_id] = call
+        if self._again is None:
+            self._again = asyncio.get_running_loop().call_later(self._again_s, self._write_again)
+
+    def _write_again(self) -> None:
+        self._again = None
+        loop = asyncio.get_running_loop()
+        kept, self._kept = self._kept, {}
+        for call in kept.values():
+
+            def tell(written: Future[None], call: ModelCall = call) -> None:
+                with suppress(RuntimeError):  # the loop has ended, and with it this process's time
+                    loop.call_soon_threadsafe(self._written_again, call, written)
+
+            self._store.put_call(call).add_done_callback(tell)
+
+    def _written_again(self, call: ModelCall, written: Future[None]) -> None:
+        error = written.exception()
+        if error is None:
+            self._counts["recovered"] += 1
+            _log.warning("the record of call %s, which was lost, is durable now", call.call_id)
+        elif isinstance(error, StoreError):
+            self._keep(self._kept.get(call.call_id, call))
+        else:
+            _log.error("the record of call %s cannot be written", call.call_id, exc_info=error)
 
     async def durable(self, call: ModelCall, written: Future[None], mode: Mode) -> bool:
         """Wait for a record to be durable; False where it is not. Raises StoreError instead in rollout mode."""

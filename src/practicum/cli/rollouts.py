@@ -1,4 +1,4 @@
-"""`practicum rollout submit | status | collect | cancel | show | secret`: the rollout service from the command line."""
+"""`practicum rollout submit | status | collect | continue | cancel | show | secret`: rollouts from the command line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ GroupArgument = Annotated[str, typer.Argument(help="Id that `submit` printed.")]
 @rollout.command("submit")
 def submit(
     file: Annotated[Path, typer.Argument(help="JSON file with one task, or `-`.")],
-    key: Annotated[str | None, typer.Option(help="Submission key: the same one gives the same group.")] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(help="Submission key: the same one gives the same group. The file may have it instead."),
+    ] = None,
 ) -> None:
     """Submit a task; prints the group's id."""
     from practicum.client import Client
@@ -48,6 +51,36 @@ def collect(group_id: GroupArgument) -> None:
     with Client() as client:
         for result in client.rollout_results(group_id):
             print(json.dumps(result), flush=True)
+
+
+@rollout.command("continue")
+def go_on(
+    group_id: GroupArgument,
+    rollout_id: Annotated[str, typer.Argument(help="Which rollout of it; `status` shows those that are `open`.")],
+    instruction: Annotated[str | None, typer.Argument(help="What it is to do next.")] = None,
+    turn: Annotated[
+        int | None,
+        typer.Option(min=0, help="The instruction's number from 0, so that it is given once; default the next."),
+    ] = None,
+    end: Annotated[bool, typer.Option("--end", help="Give none: let it go on to its grading.")] = False,
+) -> None:
+    """Give a rollout that is kept open a further instruction, or let it end."""
+    from practicum.client import Client
+    from practicum.errors import NotFound, UsageError
+
+    if (instruction is None) != end:
+        raise UsageError("Nothing says how the rollout goes on.", hint="Give either an instruction or --end.")
+    with Client() as client:
+        if instruction is None:
+            print(json.dumps(client.end_rollout(group_id, rollout_id)))
+            return
+        known = {one["rollout_id"]: len(one["instructions"]) for one in client.rollouts(group_id)["rollouts"]}
+        if rollout_id not in known:
+            raise NotFound(
+                f"There is no rollout {rollout_id!r} in this group.", hint="`practicum rollout status` lists them."
+            )
+        number = known[rollout_id] if turn is None else turn
+        print(json.dumps(client.continue_rollout(group_id, rollout_id, instruction, number)))
 
 
 @rollout.command("cancel")

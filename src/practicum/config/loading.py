@@ -103,6 +103,12 @@ def load_config(
         raise _value_error(error, given) from error
 
 
+def config_file(path: Path | None = None) -> Path | None:
+    """The file that `load_config` reads, None where it reads none."""
+    file = Path(DEFAULT_FILE) if path is None else path
+    return file if path is not None or file.is_file() else None
+
+
 def origins(
     path: Path | None = None,
     overrides: Mapping[str, str] | None = None,
@@ -145,8 +151,8 @@ def _gather(path: Path | None, overrides: Mapping[str, str], environ: Mapping[st
 
 
 def _from_file(path: Path | None, leaves: Mapping[str, Any]) -> Iterator[tuple[str, _Given]]:
-    file = Path(DEFAULT_FILE) if path is None else path
-    if path is None and not file.is_file():
+    file = config_file(path)
+    if file is None:
         return
     try:
         content = tomllib.loads(file.read_text(encoding="utf-8"))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -68,9 +68,9 @@ class EnvironmentHarness:
         self._nurseries = Nurseries()
         self._runs: dict[str, asyncio.Task[HarnessEnd]] = {}
 
-    def check(self, options: Mapping[str, Any]) -> None:
+    def check(self, job: HarnessJob, finds: Callable[[str], bool]) -> None:
         """Raises UsageError for a task that could not be played."""
-        self._allowed.find(_options(options).environment)
+        self._allowed.find(_options(job.options).environment)
 
     async def submit(self, job: HarnessJob, sandbox: Sandbox) -> str:
         """Start an episode. Raises UsageError for wrong options, HarnessError where it cannot be started."""

@@ -79,7 +79,8 @@ def create_app(
         timing: how long to wait for whom.
         stalls: told when a session's calls wait for us, and what was refused before it was a call.
     """
-    parts = _parts(config, store, registry, sampler, renderer, Recorder(store, mode, stalls=stalls), timing)
+    recorder = Recorder(store, mode, stalls=stalls, again_s=timing.record_again_s)
+    parts = _parts(config, store, registry, sampler, renderer, recorder, timing)
     app = FastAPI(title="Practicum", openapi_url=None, lifespan=_lifespan(parts, store))
     direct = {version + path: ChatRoute(parts, dialect) for path, dialect in CHAT_PATHS for version in VERSIONS}
     _add_routes(app, parts, store, registry, direct)

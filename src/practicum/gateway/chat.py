@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -87,7 +87,9 @@ class ChatRoute:
         prepared = await _prepared(parts.preparer.prepare, incoming)
         slot = Slot(call_id=new_id("call"), answered=None)
         if key:
-            slot = await run_in_threadpool(find_slot, parts.store, principal.name, key, prepared.request.body)
+            in_url = [incoming.path[name] for name in ("model", "method") if name in incoming.path]
+            asked = (prepared.request.body, self._dialect.NAME, in_url)
+            slot = await run_in_threadpool(find_slot, parts.store, principal.name, key, *asked)
         if slot.answered is not None:
             return ReplayResponse(parts, prepared, slot.answered)
         swapper = parts.swapper
@@ -141,20 +143,24 @@ class ChatResponse:
         if self._prepared.request.stream:
             self._watch_caller()
         try:
-            await self._answer()
-            self._answered = True
+            await self._answer_or_fail()
         except asyncio.CancelledError:
             if not self._gone or task is None or task.uncancel():
                 raise
         except CallerGone:
             return
+        finally:
+            if self._watcher is not None:
+                self._watcher.cancel()
+
+    async def _answer_or_fail(self) -> None:
+        try:
+            await self._answer()
+            self._answered = True
         except PracticumError as failure:
             if not self._sink.started:
                 raise
             await self._sink.fail(failure)
-        finally:
-            if self._watcher is not None:
-                self._watcher.cancel()
 
     def _watch_caller(self) -> None:
         """From here on the caller's leaving ends the answer. One body that is there at once is over before that."""
@@ -246,7 +252,11 @@ class ReplayResponse:
         self._sink = _sink(parts, prepared, call, (b"x-practicum-replayed", b"true"))
 
     async def __call__(self, receive: Receive, send: Send) -> None:
-        """Send it."""
+        """Send it, as far as the caller reads."""
+        with suppress(CallerGone):
+            await self._replay(send)
+
+    async def _replay(self, send: Send) -> None:
         self._sink.send = send
         answer, pieces = recorded_answer(self._call, self._prepared.request, self._renderer)
         for piece in pieces:

@@ -15,13 +15,15 @@ T = TypeVar("T")
 class Timing:
     """`ping_s`: silence in a stream after which a comment keeps the connection alive. `stall_s`: without any token from
     the engine while answers wait, it counts as hung. `write_timeout_s`: a caller that does not read for so long is
-    gone. `shutdown_s`: running answers get to finish.
+    gone. `shutdown_s`: running answers get to finish. `record_again_s`: pause before a record that was lost is written
+    again.
     """
 
     ping_s: float = 10.0
     stall_s: float = 120.0
     write_timeout_s: float = 60.0
     shutdown_s: float = 30.0
+    record_again_s: float = 5.0
 
 
 async def within(timeout_s: float, work: Awaitable[T]) -> T:

@@ -7,9 +7,9 @@ the run ended. It must not know tokens, graders or training.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from practicum.sandboxes.sandbox import Sandbox
 
@@ -79,3 +79,12 @@ class Harness(Protocol):
 
     async def collect(self, handle: str) -> HarnessEnd:
         """Wait for the run's end and forget the handle. Cancelling it ends the run and all of its processes."""
+
+
+@runtime_checkable
+class ChecksJobs(Protocol):
+    """What an adapter may have beside: it knows before anything is queued that a job cannot be started."""
+
+    def check(self, job: HarnessJob, finds: Callable[[str], bool]) -> None:
+        """Raises UsageError naming the option at fault. `finds` tells whether sandboxes have a program; where that is
+        not known it says yes. The job's endpoint and rollout are not real yet."""

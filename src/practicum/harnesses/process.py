@@ -14,12 +14,12 @@ from __future__ import annotations
 import asyncio
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from practicum.errors import HarnessError, NotFound, SandboxError, UsageError
+from practicum.errors import HarnessError, NotFound, PracticumError, SandboxError, UsageError
 from practicum.harnesses.harness import Endpoint, HarnessEnd, HarnessJob, HarnessState
 from practicum.sandboxes.sandbox import Exited, Sandbox
 from practicum.types.ids import new_id
@@ -77,11 +77,25 @@ class ProcessHarness(ABC):
         """What the harness gave as its answer; by default what it printed to stdout."""
         return exited.stdout.strip()
 
+    def needs_of(self, job: HarnessJob) -> str:
+        """What must be installed for a job, in words; the program that is started unless a subclass knows better."""
+        return f"`{self.command(job)[0]}`"
+
+    def check(self, job: HarnessJob, finds: Callable[[str], bool]) -> None:
+        """Raises UsageError for options that do not fit, and for a program that no sandbox would find."""
+        program = next(iter(self.command(job)))
+        env = {**self.env(job), **job.env}
+        self.files(job)
+        self.stdin(job)
+        is_found_by_path = "/" not in program or program.startswith("/")  # else it lies in the working folder
+        if is_found_by_path and "PATH" not in env and not finds(program):
+            raise self._missing(job, UsageError)
+
     async def submit(self, job: HarnessJob, sandbox: Sandbox) -> str:
         """Write the files and start. Raises UsageError for wrong options, HarnessError where it cannot be started."""
         command = list(self.command(job))
         env = {"NO_COLOR": "1", "TERM": "dumb", **self.env(job), **job.env}
-        await self._set_up(self.installed(job), self.files(job), env, sandbox)
+        await self._set_up(job, env, sandbox)
         handle = new_id("run")
         self._runs[handle] = asyncio.create_task(self._run(job, sandbox, command, env), name=f"{self.name} {handle}")
         return handle
@@ -106,19 +120,15 @@ class ProcessHarness(ABC):
             raise NotFound(f"{self.name} has no run {handle[:80]!r}.", hint="A run is forgotten once it is collected.")
         return run
 
-    async def _set_up(
-        self, installed: Sequence[str], files: Mapping[str, str], env: Mapping[str, str], sandbox: Sandbox
-    ) -> None:
+    async def _set_up(self, job: HarnessJob, env: Mapping[str, str], sandbox: Sandbox) -> None:
         """One shell in the sandbox, whatever its kind: only there is known where HOME and the executable are."""
         try:
-            done = await sandbox.run(["sh", "-s"], stdin=_script(installed, files), env=env)
+            script = _script(self.installed(job), self.files(job))
+            done = await sandbox.run(["sh", "-s"], stdin=script, env=env)
         except SandboxError as error:
             raise HarnessError(f"{self.name} cannot be started: {error.message}", hint=error.hint) from error
         if done.exit_code == _MISSING:
-            raise HarnessError(
-                f"{self.name} cannot be started: it is not installed where the sandbox looks for it.",
-                hint=f"Install it with `{self.install}`, and see that it is on the sandbox's PATH.",
-            )
+            raise self._missing(job, HarnessError)
         if done.exit_code != 0:
             said = done.stderr.strip()[-300:] or f"status {done.exit_code}"
             raise HarnessError(f"{self.name} cannot be started: its configuration could not be written: {said}")
@@ -139,6 +149,12 @@ class ProcessHarness(ABC):
             output=output,
             log=f"{exited.stdout}\n{exited.stderr}".strip()[-_LOG_CHARS:],
             error=error,
+        )
+
+    def _missing(self, job: HarnessJob, kind: type[PracticumError]) -> PracticumError:
+        return kind(
+            f"{self.name} cannot be started: {self.needs_of(job)} is not installed where the sandbox looks for it.",
+            hint=f"Install it with {self.install}, and see that it is on the sandbox's PATH.",
         )
 
     def _error(self, job: HarnessJob, exited: Exited) -> str | None:

@@ -8,7 +8,7 @@ per thread, and see everything whose future has resolved.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -310,6 +310,10 @@ class Store(Core):
     def rollouts_under_way(self) -> list[tuple[str, str]]:
         """`(group_id, rollout_id)` of every rollout that has not ended, in order of submission."""
         return self._read(rollout_rows.under_way)
+
+    def session_harnesses(self, session_ids: Iterable[str]) -> dict[str, str]:
+        """The harness that a rollout's task named, by session, for those sessions that are a rollout's."""
+        return self._read(lambda connection: rollout_rows.session_harnesses(connection, session_ids))
 
     def rollout_events(self, rollout_id: str) -> list[rollout_rows.RolloutEvent]:
         """What happened to a rollout, oldest first."""

@@ -195,6 +195,8 @@ class Writer:
             self._connection = self._connect()
         connection = self._connection
         connection.execute("BEGIN IMMEDIATE")
+        for entry in batch:  # of an earlier try, which was undone
+            entry.error = None
         for put_all, group in groupby(batch, lambda entry: entry.put_all):
             entries = list(group)
             if put_all is not None and len(entries) > 1:

@@ -9,7 +9,8 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """One grader's word. `reward` is None where the grader could not tell: that is not a zero, and `reason` says why.
+    """One grader's word. `reward` is any finite number, on the grader's own scale; None where the grader could not
+    tell: that is not a zero, and `reason` says why.
 
     `name` is the outcome's own, `by` the grader that gave it.
     """
