@@ -1,4 +1,4 @@
-"""Sums of two one-digit numbers, from reasoning-gym and scored by it: the number alone is 1, with more around it less."""
+"""Sums of two one-digit numbers, from reasoning-gym and scored by it: 1 for the number alone, less for more text."""
 
 from practicum.environments.reasoning_gym import tasks
 

@@ -184,9 +184,6 @@ class Training(Steps):
         self._bench().trainer.publish(folder)
         made = self._registry.register_candidate(folder, parent=live.version, run_id=run_id, note=f"{_STEP_NOTE}{step}")
         shutil.rmtree(folder, ignore_errors=True)
-        before = live if step == 1 else mine.get(f"{_STEP_NOTE}{step - 1}")
-        if self._config.train.max_staleness and before is not None:
-            self._bench().advance(before, made)
         # A run that resumes needs the versions that its frontier was admitted under, and the one before them.
         done_with = mine.get(f"{_STEP_NOTE}{step - self._config.train.max_staleness - 2}")
         if done_with is not None and done_with.status == "candidate":

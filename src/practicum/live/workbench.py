@@ -31,9 +31,6 @@ class Workbench(Protocol):
     def serve(self, version: PolicyVersion) -> None:
         """Make a version servable by `policy`. Raises CorruptArtifact."""
 
-    def advance(self, old: PolicyVersion, new: PolicyVersion) -> None:
-        """Let what is being sampled under `old` go on under `new`, which is made servable. Raises CorruptArtifact."""
-
     def configure_distill(self, changed: Mapping[str, Any]) -> None:
         """Set what the trainer's `distill` loss is; what is not named stays."""
 

@@ -121,11 +121,6 @@ class EmbeddedWorkbench:
         if version.version not in self._sampler.weights.versions:
             self._sampler.weights.load(version.version, adapter, version.digest if adapter else "")
 
-    def advance(self, old: PolicyVersion, new: PolicyVersion) -> None:
-        """Let what is sampled under `old`, or will be asked of it, go on under `new`. Raises CorruptArtifact."""
-        self.serve(new)
-        self._sampler.move(old.version, new.version)
-
     def configure_distill(self, changed: Mapping[str, Any]) -> None:
         """Set what the trainer's `distill` loss is; what is not named stays."""
         self._distill = replace(self._distill, **changed)
