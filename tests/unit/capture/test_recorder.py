@@ -136,7 +136,7 @@ async def test_of_very_many_lost_records_the_newest_are_written_again() -> None:
     shelf = Shelf("fail")
     one = Recorder(shelf, timeout_s=0.02, again_s=0.01)
     for number in range(MOST_KEPT + 3):
-        await one.finish(replace(CALL, call_id=str(number), status="complete"))
+        await one.finish(replace(CALL, call_id=str(number), status="complete"), "live")
     shelf.does = "keep"
     await recovered(one, MOST_KEPT)
     assert [call.call_id for call in shelf.kept] == [str(number) for number in range(3, MOST_KEPT + 3)]
