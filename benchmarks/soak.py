@@ -117,6 +117,7 @@ def soak(folder: Path, *, steps: int, staleness: int) -> dict[str, Any]:
     """Figures, among them `faults`: everything that is not as it must be."""
     process = psutil.Process()
     began = time.monotonic()
+    before = set(process.children(recursive=True))
     config = _config(folder, steps, staleness)
     with open_store(config.store_path) as store:
         run_id = _train(config, store)
@@ -126,7 +127,8 @@ def soak(folder: Path, *, steps: int, staleness: int) -> dict[str, Any]:
     rollouts = [one for group in trained for one in group.rollouts]
     causes = Counter(str(one.cause) for one in rollouts)
     told = dict(report.work.rollouts)
-    left = [child for child in process.children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE]
+    new = [child for child in process.children(recursive=True) if child not in before]
+    left = [child for child in new if child.status() != psutil.STATUS_ZOMBIE]
     checks = {
         f"{steps * GROUPS} groups are on record, not {len(trained)}": len(trained) == steps * GROUPS,
         "a rollout has not ended": all(one.state == "ended" for one in rollouts),

@@ -74,7 +74,8 @@ def _check_options(task: Task, means: Means) -> None:
     try:
         harness.check(job, finds)
     except PracticumError as error:
-        param = "options" if error.param in (None, "options") else f"options.{error.param}"
+        named = (error.param or "options").removeprefix("options").removeprefix(".")
+        param = f"options.{named}" if named else "options"
         raise RequestError(error.message, hint=error.hint, param=param) from error
     except Exception as error:  # an adapter may be the customer's own, and make of options what it likes
         raise RequestError(

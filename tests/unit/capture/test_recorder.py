@@ -145,7 +145,7 @@ async def test_of_very_many_lost_records_the_newest_are_written_again() -> None:
 async def test_a_lost_record_does_not_come_back_over_a_later_one_of_the_same_call() -> None:
     shelf = Shelf("fail")
     one = Recorder(shelf, timeout_s=0.02, again_s=0.05)
-    await one.finish(replace(CALL, status="complete", text="first"))
+    await one.finish(replace(CALL, status="complete", text="first"), "live")
     shelf.does = "keep"
     again = await one.begin(CALL)
     await again.complete(text="second", finish_reason="stop", history_hash="")
