@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from practicum.environments.harness import EnvironmentHarness
 from practicum.environments.tasks import NAME
-from practicum.errors import HarnessError, UsageError
+from practicum.errors import HarnessError
 from practicum.harnesses.grading import Evidence
+from practicum.harnesses.options import read_options
 from practicum.types.outcomes import Outcome, finite
 
 MAIN = "reward"
@@ -37,16 +38,7 @@ class EnvironmentGrader:
 
     def __init__(self, harness: EnvironmentHarness, given: Mapping[str, Any]) -> None:
         self._harness = harness
-        try:
-            self._options = GraderOptions.model_validate(dict(given))
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where = ".".join(str(part) for part in first["loc"]) or "options"
-            raise UsageError(
-                f"The option `{where}` of the grader {NAME} is wrong: {first['msg']}.",
-                hint=f"There are: {', '.join(GraderOptions.model_fields)}.",
-                param=where,
-            ) from error
+        self._options = read_options(GraderOptions, given, f"The option {{option}} of the grader {NAME}")
 
     async def grade(self, evidence: Evidence) -> Sequence[Outcome]:
         """The main reward first, then the other numbers that `verify` gave. The reason says how the episode ended."""

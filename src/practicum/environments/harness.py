@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from practicum.environments.endpoint import Answered, ChatEndpoint, Overflow
 from practicum.environments.nursery import Nurseries
@@ -26,6 +26,7 @@ from practicum.environments.tasks import NAME
 from practicum.environments.world import World
 from practicum.errors import HarnessError, NotFound, UsageError
 from practicum.harnesses.harness import HarnessEnd, HarnessJob, HarnessState
+from practicum.harnesses.options import read_options
 from practicum.sandboxes.on_demand import OnDemandSandbox
 from practicum.sandboxes.sandbox import Sandbox
 from practicum.types.ids import new_id
@@ -196,20 +197,11 @@ class _Episode:
 
 def _options(given: Mapping[str, Any]) -> EnvironmentOptions:
     """A task's options. Raises UsageError naming the option at fault."""
-    try:
-        options = EnvironmentOptions.model_validate(dict(given))
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "options"
-        raise UsageError(
-            f"The harness option `{where}` is wrong: {first['msg']}.",
-            hint=f"There are: {', '.join(EnvironmentOptions.model_fields)}.",
-            param=f"options.{where}",
-        ) from error
+    options = read_options(EnvironmentOptions, given, "The harness option {option}")
     if taken := _OURS & set(options.sampling):
         raise UsageError(
             f"`sampling` may not hold {', '.join(sorted(taken))}: the harness says that itself.",
-            param="options.sampling",
+            param="sampling",
         )
     return options
 

@@ -30,7 +30,7 @@ class Allowed:
             raise UsageError(
                 f"{environment[:200]!r} names no environment.",
                 hint="It is `/path/file.py:Name` or `module:Name`.",
-                param="options.environment",
+                param="environment",
             )
         if place.endswith(".py") or "/" in place:
             return self._file(place), name
@@ -38,7 +38,7 @@ class Allowed:
             raise UsageError(
                 f"The module {place[:200]!r} may not be named here.",
                 hint="Name a file in the folder of environments (`rollouts.environments_folder`).",
-                param="options.environment",
+                param="environment",
             )
         return Source(module=place), name
 
@@ -47,10 +47,10 @@ class Allowed:
             raise UsageError(
                 "No folder of environments is configured.",
                 hint="Set `rollouts.environments_folder`.",
-                param="options.environment",
+                param="environment",
             )
         folders = [folder.resolve() for folder in self.folders]
         path = (folders[0] / place).resolve()
         if not any(path.is_relative_to(folder) for folder in folders) or not path.is_file():
-            raise UsageError(f"There is no {place[:200]!r} in the folder of environments.", param="options.environment")
+            raise UsageError(f"There is no {place[:200]!r} in the folder of environments.", param="environment")
         return Source(file=str(path), changed=path.stat().st_mtime_ns)

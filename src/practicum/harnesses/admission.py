@@ -74,8 +74,7 @@ def _check_options(task: Task, means: Means) -> None:
     try:
         harness.check(job, finds)
     except PracticumError as error:
-        named = (error.param or "options").removeprefix("options").removeprefix(".")
-        param = f"options.{named}" if named else "options"
+        param = "options" if error.param in (None, "options") else f"options.{error.param}"
         raise RequestError(error.message, hint=error.hint, param=param) from error
     except Exception as error:  # an adapter may be the customer's own, and make of options what it likes
         raise RequestError(

@@ -17,10 +17,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from practicum.errors import HarnessError, NotFound, PracticumError, SandboxError, UsageError
 from practicum.harnesses.harness import Endpoint, HarnessEnd, HarnessJob, HarnessState
+from practicum.harnesses.options import read_options
 from practicum.sandboxes.sandbox import Exited, Sandbox
 from practicum.types.ids import new_id
 
@@ -167,16 +168,7 @@ class ProcessHarness(ABC):
 
 def options(job: HarnessJob, kind: type[O]) -> O:
     """The job's options as an adapter's own record. Raises UsageError naming the option at fault."""
-    try:
-        return kind.model_validate(dict(job.options), strict=True)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "options"
-        raise UsageError(
-            f"The harness option `{where}` is wrong: {first['msg']}.",
-            hint=f"There are: {', '.join(kind.model_fields)}.",
-            param=where,
-        ) from error
+    return read_options(kind, job.options, "The harness option {option}")
 
 
 def openai_env(endpoint: Endpoint) -> dict[str, str]:

@@ -25,6 +25,7 @@ from practicum.algorithms.group import Graded
 from practicum.algorithms.order import epoch_order, weighted_picks
 from practicum.algorithms.table import Algorithm
 from practicum.config import Config
+from practicum.environments.tasks import NAME as ENVIRONMENT
 from practicum.errors import HarnessError
 from practicum.evals.stats import mean_interval
 from practicum.harnesses.results import RolloutResult
@@ -33,7 +34,6 @@ from practicum.types.policies import PolicyVersion
 from practicum.types.rollouts import Task
 from practicum.types.training import Batch, Datum
 
-OWN_HARNESS = "environment"  # the one whose sampling is ours to choose
 _MOST_TURNS = 100  # of asking anew for what nobody could grade
 # Pools by pass rate: up to the first bound a task is hard, up to the second normal, above it easy; and how likely each
 # is to be drawn beside a normal one.
@@ -218,7 +218,7 @@ class GroupSource:
         samples = settings.heldout_samples if heldout else settings.samples
         spare = 0 if heldout else settings.spare_samples
         options = dict(task.options)
-        if task.harness == OWN_HARNESS:
+        if task.harness == ENVIRONMENT:  # the one whose sampling is ours to choose
             changed = settings.heldout_sampling if heldout else settings.sampling
             options["sampling"] = {**options.get("sampling", {}), **changed}
             options["seed"] = _seed(self._config.learn.seed, label)

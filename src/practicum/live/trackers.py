@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Self
 
 from practicum.config import Config
@@ -103,7 +104,7 @@ class Trackers:
             if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
         }
         for name, (log, _) in list(self._opened.items() if known else ()):
-            self._safely(name, lambda log=log: log(done, known))  # type: ignore[misc]
+            self._safely(name, partial(log, done, known))
 
     def _safely(self, name: str, act: Callable[[], None]) -> None:
         try:

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatch
 from typing import Any, Protocol, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from practicum.errors import NotFound, UsageError
+from practicum.harnesses.options import read_options
 from practicum.sandboxes.sandbox import Exited, Sandbox
 from practicum.types.calls import ModelCall
 from practicum.types.outcomes import Outcome, finite
@@ -63,16 +64,7 @@ O = TypeVar("O", bound=Options)  # noqa: E741
 
 def options(kind: type[O], given: Mapping[str, Any], grader: str) -> O:
     """A task's options for a grader. Raises UsageError naming the option at fault."""
-    try:
-        return kind.model_validate(dict(given))
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "options"
-        raise UsageError(
-            f"The option `{where}` of the grader {grader} is wrong: {first['msg']}.",
-            hint=f"There are: {', '.join(kind.model_fields)}.",
-            param=where,
-        ) from error
+    return read_options(kind, given, f"The option {{option}} of the grader {grader}")
 
 
 class Failed(Exception):
