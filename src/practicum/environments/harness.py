@@ -11,7 +11,6 @@ sandbox, so it is there for the grader and nowhere else. It must not know tokens
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -24,12 +23,12 @@ from practicum.environments.nursery import Nurseries
 from practicum.environments.places import Allowed
 from practicum.environments.tasks import NAME
 from practicum.environments.world import World
-from practicum.errors import HarnessError, NotFound, UsageError
+from practicum.errors import HarnessError, UsageError
 from practicum.harnesses.harness import HarnessEnd, HarnessJob, HarnessState
 from practicum.harnesses.options import read_options
+from practicum.harnesses.runs import Runs
 from practicum.sandboxes.on_demand import OnDemandSandbox
 from practicum.sandboxes.sandbox import Sandbox
-from practicum.types.ids import new_id
 
 _LOAD_S = 120.0
 _RESET_S = 60.0
@@ -67,7 +66,7 @@ class EnvironmentHarness:
         self.worlds: WeakKeyDictionary[Sandbox, World] = WeakKeyDictionary()
         self._allowed = allowed
         self._nurseries = Nurseries()
-        self._runs: dict[str, asyncio.Task[HarnessEnd]] = {}
+        self._runs = Runs(NAME)
 
     def check(self, job: HarnessJob, finds: Callable[[str], bool]) -> None:
         """Raises UsageError for a task that could not be played."""
@@ -82,31 +81,19 @@ class EnvironmentHarness:
             raise UsageError(
                 "An environment has one instruction.", hint="What comes next is for its `reply` to say.", param="turn"
             )
-        handle = new_id("run")
-        self._runs[handle] = asyncio.create_task(self._play(job, options, sandbox), name=f"{NAME} {handle}")
-        return handle
+        return self._runs.start(self._play(job, options, sandbox))
 
     async def status(self, handle: str) -> HarnessState:
         """Whether the episode goes on. Raises NotFound."""
-        return "ended" if self._known(handle).done() else "running"
+        return self._runs.state(handle)
 
     async def collect(self, handle: str) -> HarnessEnd:
         """Wait for the end. Raises NotFound; HarnessError and SandboxError where the environment was lost."""
-        run = self._known(handle)
-        try:
-            return await run  # a cancelled wait cancels the run and comes back when that has ended
-        finally:
-            self._runs.pop(handle, None)
+        return await self._runs.end(handle)
 
     async def aclose(self) -> None:
         """End all processes."""
         await self._nurseries.close()
-
-    def _known(self, handle: str) -> asyncio.Task[HarnessEnd]:
-        run = self._runs.get(handle)
-        if run is None:
-            raise NotFound(f"{NAME} has no run {handle[:80]!r}.", hint="A run is forgotten once it is collected.")
-        return run
 
     async def _play(self, job: HarnessJob, options: EnvironmentOptions, sandbox: OnDemandSandbox) -> HarnessEnd:
         source, name = self._allowed.find(options.environment)

@@ -11,7 +11,6 @@ know which sandbox it runs in, nor what the harness said to the model.
 
 from __future__ import annotations
 
-import asyncio
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -22,8 +21,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from practicum.errors import HarnessError, NotFound, PracticumError, SandboxError, UsageError
 from practicum.harnesses.harness import Endpoint, HarnessEnd, HarnessJob, HarnessState
 from practicum.harnesses.options import read_options
+from practicum.harnesses.runs import Runs
 from practicum.sandboxes.sandbox import Exited, Sandbox
-from practicum.types.ids import new_id
 
 _LOG_CHARS = 8_000
 _MISSING, _NOT_WRITTEN = 127, 126
@@ -51,7 +50,7 @@ class ProcessHarness(ABC):
     install: ClassVar[str]
 
     def __init__(self) -> None:
-        self._runs: dict[str, asyncio.Task[HarnessEnd]] = {}
+        self._runs = Runs(self.name)
 
     @abstractmethod
     def command(self, job: HarnessJob) -> Sequence[str]:
@@ -97,29 +96,18 @@ class ProcessHarness(ABC):
         command = list(self.command(job))
         env = {"NO_COLOR": "1", "TERM": "dumb", **self.env(job), **job.env}
         await self._set_up(job, env, sandbox)
-        handle = new_id("run")
-        self._runs[handle] = asyncio.create_task(self._run(job, sandbox, command, env), name=f"{self.name} {handle}")
-        return handle
+        return self._runs.start(self._run(job, sandbox, command, env))
 
     async def status(self, handle: str) -> HarnessState:
         """Whether the run goes on. Raises NotFound."""
-        return "ended" if self._known(handle).done() else "running"
+        return self._runs.state(handle)
 
     async def collect(self, handle: str) -> HarnessEnd:
         """Wait for the end. Raises NotFound; HarnessError where the run was lost."""
-        run = self._known(handle)
         try:
-            return await run  # a cancelled wait cancels the run and comes back when that has ended
+            return await self._runs.end(handle)
         except SandboxError as error:
             raise HarnessError(f"{self.name} was lost: {error.message}", hint=error.hint) from error
-        finally:
-            self._runs.pop(handle, None)
-
-    def _known(self, handle: str) -> asyncio.Task[HarnessEnd]:
-        run = self._runs.get(handle)
-        if run is None:
-            raise NotFound(f"{self.name} has no run {handle[:80]!r}.", hint="A run is forgotten once it is collected.")
-        return run
 
     async def _set_up(self, job: HarnessJob, env: Mapping[str, str], sandbox: Sandbox) -> None:
         """One shell in the sandbox, whatever its kind: only there is known where HOME and the executable are."""
