@@ -25,7 +25,7 @@ import psutil
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.serving import write_results
-from benchmarks.soak_tasks import MARK, SHARES
+from benchmarks.soak_tasks import SCRIPTS, SHARES
 from benchmarks.tiny_model import tiny_model
 
 from practicum.capture.stalls import Stalls
@@ -46,39 +46,45 @@ from practicum.types.tokens import SampleRequest, TokenChunk
 
 TASKS = Path(__file__).with_name("soak_tasks.py")
 GROUPS, SAMPLES = 4, 2
-BROKEN = '<tool_call>{"name": "look", "arguments": {"place": </tool_call>'
 
 
-class Malformed:
-    """The engine as it is, but where a prompt has the mark: there it is made to write a call that cannot be read.
+class Scripted:
+    """The engine as it is, but where a prompt has a word of `scripts` (ids to ids): there it is made to write that.
 
-    The ids are forced; their logprobs are the policy's own.
+    The ids are forced; their logprobs are the policy's own. `written` counts them, by their place in the table.
     """
 
-    def __init__(self, engine: EmbeddedSampler, mark: Sequence[int], broken: Sequence[int]) -> None:
+    def __init__(self, engine: EmbeddedSampler, scripts: Sequence[tuple[Sequence[int], Sequence[int]]]) -> None:
         self._engine = engine
-        self._mark = tuple(mark)
-        self._broken = tuple(broken)
+        self._scripts = [(tuple(word), tuple(text)) for word, text in scripts]
+        self.written: Counter[int] = Counter()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
 
     async def sample(self, request: SampleRequest) -> AsyncIterator[TokenChunk]:
-        ids, width = request.prompt_ids, len(self._mark)
-        if not any(ids[at : at + width] == self._mark for at in range(len(ids))):
+        prompt = request.prompt_ids
+        chosen = next((at for at, (word, _) in enumerate(self._scripts) if _holds(prompt, word)), None)
+        if chosen is None:
             async for chunk in self._engine.sample(request):
                 yield chunk
             return
+        self.written[chosen] += 1
+        _, text = self._scripts[chosen]
         values = await self._engine.logprobs(
-            ids, self._broken, version=request.version, temperature=request.params.scoring_temperature
+            prompt, text, version=request.version, temperature=request.params.scoring_temperature
         )
         yield TokenChunk(
-            ids=self._broken,
+            ids=text,
             logprobs=tuple(values),
             sampled_logprobs=tuple(values),
             version=request.version,
             finish_reason="stop",
         )
+
+
+def _holds(ids: Sequence[int], word: Sequence[int]) -> bool:
+    return any(ids[at : at + len(word)] == word for at in range(len(ids)))
 
 
 class CallsOff:
@@ -120,7 +126,7 @@ def soak(folder: Path, *, steps: int, staleness: int) -> dict[str, Any]:
     before = set(process.children(recursive=True))
     config = _config(folder, steps, staleness)
     with open_store(config.store_path) as store:
-        run_id = _train(config, store)
+        run_id, written = _train(config, store)
         report = build(store, Registry(store, config.policies_dir), run_id)
         groups = [store.get_group(group.group_id) for group in store.groups(limit=1_000_000)]
     trained = [group for group in groups if not group.task.task_id.startswith("heldout")]
@@ -134,8 +140,15 @@ def soak(folder: Path, *, steps: int, staleness: int) -> dict[str, Any]:
         "a rollout has not ended": all(one.state == "ended" for one in rollouts),
         f"the report tells of {sum(told.values())} rollouts of {len(rollouts)}": sum(told.values()) == len(rollouts),
         f"{len(left)} processes are left": not left,
-        "not every fault came about": all(
+        "not every fault was asked for": all(
             any(group.task.task_id.endswith(f" {fault}") for group in trained) for fault in SHARES
+        ),
+        "not every script was played": len(written) == len(SCRIPTS),
+        "a group that was called off has another end": all(
+            one.cause == "cancelled"
+            for group in trained
+            if group.task.task_id.endswith("cancelled")
+            for one in group.rollouts
         ),
     }
     return {
@@ -177,14 +190,14 @@ def _config(folder: Path, steps: int, staleness: int) -> Config:
     return load_config(None, settings, environ={})
 
 
-def _train(config: Config, store: Store) -> str:
+def _train(config: Config, store: Store) -> tuple[str, Counter[int]]:
     registry, stalls = Registry(store, config.policies_dir), Stalls()
     bench, renderer = wiring.workbench(config), wiring.renderer(config)
     tokenizer = renderer.tokenizer
-    engine: Any = Malformed(
+    ends = tokenizer.encode(tokenizer.eos)
+    engine: Any = Scripted(
         bench.sampler,  # type: ignore[arg-type]
-        tokenizer.encode(MARK),
-        [*tokenizer.encode_plain(BROKEN), *tokenizer.encode(tokenizer.eos)],
+        [(tokenizer.encode(f" {word}"), [*tokenizer.encode_plain(text), *ends]) for word, text in SCRIPTS.items()],
     )
     app = create_app(config, store, registry, engine, renderer, stalls=stalls)
     service = wiring.rollout_service(config, store, stalls, tasks=TASKS)
@@ -202,7 +215,7 @@ def _train(config: Config, store: Store) -> str:
             ).run()
     finally:
         bench.close()  # type: ignore[attr-defined]
-    return run_id
+    return run_id, engine.written
 
 
 def _told(stage: str, done: int, total: int, figures: Mapping[str, Any]) -> None:

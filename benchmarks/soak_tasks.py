@@ -23,8 +23,15 @@ SHARES = {
     "all_equal": 1,
     "cancelled": 1,
 }
-MARK = "xyzzy"  # where a prompt has it, the soak has the model write a tool call that cannot be read
-TIMEOUTS = Timeouts(prepare_s=60.0, agent_s=60.0, grade_s=60.0, whole_s=600.0)
+# Where a prompt has such a word, the soak has the model write this: a call that cannot be read, and one that can.
+SCRIPTS = {
+    "xyzzy": '<tool_call>{"name": "look", "arguments": {"place": </tool_call>',
+    "plugh": '<tool_call>{"name": "look", "arguments": {"place": "here"}}</tool_call>',
+}
+_WORDS = {"malformed": "xyzzy", "tool_raises": "plugh"}
+# A group that is called off waits until it is.
+_UNTIL_CALLED_OFF_S = 3600.0
+TIMEOUTS = Timeouts(prepare_s=60.0, agent_s=_UNTIL_CALLED_OFF_S, grade_s=60.0, whole_s=_UNTIL_CALLED_OFF_S)
 
 
 class Faulty(Environment):
@@ -37,7 +44,7 @@ class Faulty(Environment):
         self.turns = 0
         if self.fault == "empty" and self.rng.random() < 0.5:
             raise RuntimeError("there is nothing to begin with")
-        return "Say something." if self.fault != "malformed" else f"Say something. {MARK}"
+        return f"Say something. {_WORDS.get(self.fault, '')}"
 
     def look(self, place: str) -> str:
         """What stands at a place."""
@@ -48,7 +55,7 @@ class Faulty(Environment):
         if self.fault == "crash" and self.rng.random() < 0.5:
             os.kill(os.getpid(), 9)
         if self.fault == "cancelled":
-            time.sleep(0.2)
+            time.sleep(_UNTIL_CALLED_OFF_S)
         return "And more?" if self.turns < 2 else None
 
     def verify(self) -> Any:
@@ -69,7 +76,7 @@ def _task(number: int, split: str, fault: str) -> Any:
         Faulty,
         {"fault": fault},
         max_tokens=8,
-        tool_timeout_s=20.0,
+        tool_timeout_s=_UNTIL_CALLED_OFF_S if fault == "cancelled" else 20.0,
         timeouts=TIMEOUTS,
         grader={"timeout_s": 0.5},
     )
