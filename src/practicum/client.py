@@ -173,8 +173,18 @@ class Client:
     # -- rollouts ------------------------------------------------------------------------------------------------
 
     def submit_rollouts(self, task: Mapping[str, Any], *, submission_key: str | None = None) -> dict[str, Any]:
-        """Submit a task (the fields of `TaskBody`); the group as it stands. Safe to repeat under the same key."""
-        body = {"submission_key": submission_key or new_id("sub"), **task}
+        """Submit a task (the fields of `TaskBody`); the group as it stands. Safe to repeat under the same key.
+
+        Raises: UsageError where the task has a `submission_key` and another one is given.
+        """
+        own = task.get("submission_key")
+        if None not in (submission_key, own) and submission_key != own:
+            raise UsageError(
+                f"The task has the submission key {own!r}, and {submission_key!r} was given beside it.",
+                hint="Give one of the two.",
+                param="submission_key",
+            )
+        body = {**task, "submission_key": submission_key or own or new_id("sub")}
         return dict(self._send("POST", "rollouts", body=body))
 
     def rollouts(self, group_id: str) -> dict[str, Any]:

@@ -3,8 +3,6 @@
 import json
 import os
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,55 +11,15 @@ from pathlib import Path
 
 import httpx
 import pytest
+from benchmarks.tiny_model import tiny_model
 
-CHATML = (
-    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>' + '\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-)
-TEXT = "the parcel is late and the lamp is broken so please send another one to the same address thank you very much . "
+from tests.e2e.forked import Forked
 
 
 @pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random two-layer Llama with a byte-level BPE tokenizer, saved the way a hub folder is."""
-    import torch
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    folder = tmp_path_factory.mktemp("model")
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    specials = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-    trainer = trainers.BpeTrainer(
-        vocab_size=320,
-        special_tokens=specials,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator([TEXT] * 4, trainer)
-    tokenizer.save(str(folder / "tokenizer.json"))
-    eos = tokenizer.token_to_id("<|im_end|>")
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=tokenizer.get_vocab_size(),
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=512,
-        tie_word_embeddings=True,
-        bos_token_id=tokenizer.token_to_id("<|im_start|>"),
-        eos_token_id=eos,
-        pad_token_id=0,
-        initializer_range=0.2,
-    )
-    LlamaForCausalLM(config).save_pretrained(folder)
-    (folder / "tokenizer_config.json").write_text(
-        json.dumps({"eos_token": "<|im_end|>", "bos_token": "<|im_start|>", "chat_template": CHATML})
-    )
-    return folder
+    """A random model that can be trained in seconds."""
+    return tiny_model(tmp_path_factory.mktemp("model"))
 
 
 @dataclass
@@ -69,7 +27,7 @@ class Served:
     """A running `practicum serve`."""
 
     url: str
-    process: subprocess.Popen[str]
+    process: Forked
 
     def ready(self) -> dict[str, object]:
         return dict(httpx.get(f"{self.url}/readyz", timeout=10).json())
@@ -92,17 +50,11 @@ class Cli:
         self.options = ["--home", str(home), "--config", str(self.config)]
         self.environment = {**os.environ, "OMP_NUM_THREADS": "1"}
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str) -> Forked:
         return self._start(*arguments, *self.options)
 
-    def _start(self, *arguments: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "practicum", *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=self.environment,
-        )
+    def _start(self, *arguments: str) -> Forked:
+        return Forked(list(arguments), self.environment)
 
     def run(self, *arguments: str, status: tuple[int, ...] = (0,)) -> str:
         return self.run_plain(*arguments, *self.options, status=status)
@@ -121,7 +73,6 @@ class Cli:
     @contextmanager
     def serving(self, *arguments: str) -> Iterator[Served]:
         process = self.start("serve", "--port", "0", *arguments)
-        assert process.stderr is not None
         try:
             url = ""
             for line in process.stderr:

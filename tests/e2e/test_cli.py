@@ -79,7 +79,7 @@ def test_the_model_verb_says_how_the_template_is_read(tmp_path: Path) -> None:
     assert "a call: writes a call's arguments anew" in facts["findings"]
 
 
-def test_a_report_per_harness_counts_and_recomputes(tmp_path: Path) -> None:
+def test_a_report_per_harness_counts_and_recomputes(tmp_path: Path, tiny_folder: Path) -> None:
     home = ["--home", str(tmp_path / "home")]
     empty = run(tmp_path, "report", "--harness", *home)
     assert empty.returncode == 0 and "No model call is on record" in empty.stdout
@@ -95,6 +95,11 @@ def test_a_report_per_harness_counts_and_recomputes(tmp_path: Path) -> None:
     assert found["logprob_gap"]["largest"] == 0.0 and found["logprob_gap"]["tokens"] == found["trained_tokens"] > 0
     shown = run(tmp_path, "report", "--harness", *home)
     assert "Codex" in shown.stdout and "not computed" in shown.stdout
+    asked = ["report", "--harness", "--recompute", "--json", *home, "--model"]
+    assert json.loads(run(tmp_path, *asked, "scripted").stdout)["harnesses"] == [found]
+    other = run(tmp_path, *asked, str(tiny_folder))
+    assert other.returncode == 2 and other.stdout == "" and "Traceback" not in other.stderr
+    assert f"were not served by {tiny_folder}" in other.stderr and "--model" in other.stderr
 
 
 async def record_one_call(path: Path, sampler: ScriptedSampler, prompt: tuple[int, ...]) -> None:
@@ -105,6 +110,7 @@ async def record_one_call(path: Path, sampler: ScriptedSampler, prompt: tuple[in
     with open_store(path) as store:
         store.put_call(
             ModelCall(
+                text=sampler.tokenizer.decode(ids[:-1]),
                 call_id="call_1", session_id="s", principal="team", kind="agent", status="complete", created_at=1.0,
                 policy_version=0, model="practicum", request={}, prompt_ids=prompt, completion_ids=ids, logprobs=known,
                 sampled_logprobs=known, versions=(0,) * len(ids), harness="Codex", episode_id="e",

@@ -193,3 +193,11 @@ def test_the_environment_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None
         client.thumb("call_1", "up")
     assert server.requests[0].url == "http://elsewhere/v1/feedback"
     assert server.requests[0].headers["authorization"] == "Bearer pk_env"
+
+
+def test_two_submission_keys_for_one_task_are_refused_before_anything_is_sent() -> None:
+    with Client("http://127.0.0.1:1", "pk", sleep=lambda s: None) as client:
+        with pytest.raises(UsageError, match="submission key 'a', and 'b'"):
+            client.submit_rollouts({"submission_key": "a"}, submission_key="b")
+        with pytest.raises(PracticumError, match="did not answer"):
+            client.submit_rollouts({"submission_key": "a"}, submission_key="a")

@@ -1,6 +1,6 @@
 """mini-swe-agent, as it is installed, on its first days: `make internship`.
 
-All that happens here happens through public doors: `practicum intern` runs the agent in sandboxes, learns from what its
+All that happens here happens through public doors: `practicum train` runs the agent in sandboxes, learns from what its
 rollouts came to, and lets the gate decide; `practicum report --harness` says what became of the calls.
 """
 
@@ -37,12 +37,14 @@ def main() -> None:
     parser.add_argument("--set", dest="sets", action="append", default=[], help="section.key=value, as elsewhere.")
     parser.add_argument("--show", action="store_true", help="Run nothing: the figures of the run that is in the home.")
     chosen = parser.parse_args()
-    options = ["--home", str(chosen.home), "--config", str(CONFIG)]
+    options = ["--home", str(chosen.home)]
     if not chosen.show:
         if shutil.which("mini") is None:
             raise SystemExit(f"{HARNESS} is not installed here; `make internship` installs it and puts it on the PATH.")
         shutil.rmtree(chosen.home, ignore_errors=True)
-        _output(["intern", "--json", *options, *(part for value in chosen.sets for part in ("--set", value))])
+        _output(
+            ["train", str(CONFIG), "--json", *options, *(part for value in chosen.sets for part in ("--set", value))]
+        )
     report = json.loads(_output(["report", "--json", *options]))
     calls = json.loads(_output(["report", "--harness", "--recompute", "--json", *options]))
     figures = _figures(report, calls)

@@ -1,5 +1,7 @@
 """Losses as pure functions of tensors: logits and logprobs in, sums out. No model, no batch, no state.
 
+The policy gradient, which needs no logits, stands in `surrogates.py`.
+
 Legend: N token positions, V vocabulary, K kept entries of it. pi the policy that is trained, mu the one that sampled,
 q the teacher. Every loss is a sum over positions; normalisation is the caller's and sits in `weights_N`. Ratios,
 advantages, teachers and weights are detached: they carry no gradient. All arithmetic is float32; exponents are clamped
@@ -33,76 +35,6 @@ def entropy(logits_NV: torch.Tensor) -> torch.Tensor:
 def cross_entropy(logprobs_N: torch.Tensor, weights_N: torch.Tensor) -> torch.Tensor:
     """- sum_t w_t log pi(y_t). A position of weight 0 contributes exactly nothing, whatever its logprob."""
     return -(weights_N.detach() * _only(logprobs_N, weights_N != 0)).sum()
-
-
-def ratio(logprobs_N: torch.Tensor, sampler_logprobs_N: torch.Tensor) -> torch.Tensor:
-    """pi/mu, detached: exp(log pi - log mu), the exponent clamped to +-20: `[N]`.
-
-    mu is what the sampler recorded. Taken from a detached copy of pi itself the ratio would be 1 for ever.
-    """
-    difference_N = (logprobs_N.float() - sampler_logprobs_N.float()).detach()
-    return difference_N.clamp(-EXPONENT_LIMIT, EXPONENT_LIMIT).exp()
-
-
-def trust_mask(
-    logprobs_N: torch.Tensor,
-    sampler_logprobs_N: torch.Tensor,
-    advantages_N: torch.Tensor,
-    *,
-    above: float = 0.2,
-    below: float = 0.2,
-) -> torch.Tensor:
-    """Whether a token may still be pushed the way its advantage points: bool `[N]`.
-
-        keep unless (A > 0 and pi - mu > above) or (A < 0 and pi - mu < -below)
-
-    Probabilities, not ratios: a rare token may still grow many times over. Source: DPPO, binary total variation
-    (arXiv 2602.04879).
-    """
-    moved_N = (logprobs_N.float().exp() - sampler_logprobs_N.float().exp()).detach()
-    overdone_N = ((advantages_N > 0) & (moved_N > above)) | ((advantages_N < 0) & (moved_N < -below))
-    return ~overdone_N
-
-
-def policy_gradient(
-    logprobs_N: torch.Tensor,
-    sampler_logprobs_N: torch.Tensor,
-    advantages_N: torch.Tensor,
-    weights_N: torch.Tensor,
-    *,
-    ratio_cap: float = 2.0,
-    mask_above: float = 0.2,
-    mask_below: float = 0.2,
-    negative_scale: float = 1.0,
-) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """Token-level policy gradient with a truncated importance weight and a trust mask.
-
-        L = - sum_t w_t keep_t s_t sg[min(pi/mu, cap)] A_t log pi(y_t),   s_t = negative_scale if A_t < 0 else 1
-
-    Sources: the detached, capped weight on log pi is CISPO's (arXiv 2506.13585) and the usual token-level truncated
-    importance sampling, so no token loses its gradient to a clip; the mask is DPPO's (see `trust_mask`); softer
-    negatives are after TOPR (arXiv 2503.14286).
-    Deviations: 1. mu is the sampler's own logprob, there is no third policy. 2. A masked token stays in whatever
-    denominator the caller put into the weights: rejection shrinks the step instead of inflating the rest.
-
-    Returns the loss and, as sums over positions of non-zero weight: `masked`, `capped`, `ratio`, `k3` (mu against pi).
-    """
-    active_N = weights_N != 0
-    mu_N = _only(sampler_logprobs_N.float(), active_N)
-    logp_N = _only(logprobs_N.float(), active_N)
-    advantages_N = _only(advantages_N.float(), active_N)
-    ratio_N = ratio(logp_N, mu_N)
-    keep_N = trust_mask(logp_N, mu_N, advantages_N, above=mask_above, below=mask_below)
-    scale_N = torch.where(advantages_N < 0, negative_scale, 1.0)
-    factor_N = (weights_N * advantages_N * scale_N * ratio_N.clamp(max=ratio_cap)).detach()
-    loss = -(factor_N * _only(logp_N, active_N & keep_N)).sum()
-    figures = {
-        "masked": (active_N & ~keep_N).sum(),
-        "capped": (active_N & (ratio_N > ratio_cap)).sum(),
-        "ratio": _only(ratio_N, active_N).sum(),
-        "k3": k3(logp_N.detach(), mu_N).sum(),
-    }
-    return loss, {name: value.detach().double() for name, value in figures.items()}
 
 
 def k1(logprobs_N: torch.Tensor, reference_N: torch.Tensor) -> torch.Tensor:

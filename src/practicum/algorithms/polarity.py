@@ -4,7 +4,7 @@
     L   = - (1 / N) sum_i u_i sum_t keep_t n_i sg[min(pi/mu, 2)] A_i log pi(y_t | x, y_<t)
 
 s_i in [-1, 1] is what people made of answer i, y its served tokens with the sampler's logprobs log mu, N all of the
-step's completion tokens, n_i .5 for A_i < 0 and 1 otherwise, keep the trust mask of `losses.policy_gradient`. Sources:
+step's completion tokens, n_i .5 for A_i < 0 and 1 otherwise, keep the trust mask of `surrogates.trust_mask`. Sources:
 the baseline is SPIRAL's running one (arXiv 2506.24119), which needs no second answer to the same prompt; the softened
 negatives follow TOPR (arXiv 2503.14286) per token.
 Deviation: one advantage an answer, spread over all its tokens, since a thumb does not say which of them it means.
@@ -16,9 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from practicum.algorithms.order import epoch_order
-from practicum.types.training import Batch, Datum, Stream
+from practicum.types.training import Batch, Datum, PolicyGradient, Stream
 
 _DECAY = 0.95
+_SOFTENED = PolicyGradient(negative_scale=0.5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +64,7 @@ class Polarity:
         picks = epoch_order(len(self._verdicts), self._batch, step, self._seed)
         total = float(sum(len(self._verdicts[index].answer_ids) for index in picks)) or 1.0
         rows = [self._row(index, total) for index in picks]
-        return Batch(streams=(Stream(loss="policy_gradient", rows=rows),))
+        return Batch(streams=(Stream(loss="policy_gradient", rows=rows, policy_gradient=_SOFTENED),))
 
     def _row(self, index: int, total: float) -> Datum:
         verdict, advantage = self._verdicts[index], self._advantages[index]

@@ -74,6 +74,9 @@ def report(
     recompute: Annotated[
         bool, typer.Option("--recompute", help="With --harness: ask the engine for the logprobs again.")
     ] = False,
+    model: Annotated[
+        str | None, typer.Option(help="With --recompute: the model that served, as `serve` names it.")
+    ] = None,
     newest: Annotated[int, typer.Option(min=1, help="With --harness: look at so many of the newest calls.")] = 20_000,
     as_json: JsonOption = False,
 ) -> None:
@@ -81,7 +84,7 @@ def report(
     from practicum.cli import wiring
     from practicum.dashboard import build, harnesses_json, render_json, show, show_harnesses, write_html
 
-    resolved = wiring.settings(config, wiring.overrides(None, home))
+    resolved = wiring.settings(config, wiring.overrides(None, home, model__id=model))
     if harness:
         found = wiring.harness_summaries(resolved, newest=newest, recompute=recompute)
         if as_json:

@@ -11,7 +11,7 @@ import sys
 import typer
 
 from practicum import __version__
-from practicum.cli import admin, interning, learning, rollouts, serving
+from practicum.cli import admin, learning, rollouts, serving, training
 from practicum.errors import PracticumError, UsageError
 
 app = typer.Typer(
@@ -24,7 +24,8 @@ app = typer.Typer(
 )
 app.command("serve")(serving.serve)
 app.command("learn")(learning.learn)
-app.command("intern")(interning.intern)
+app.command("train")(training.train)
+app.command("compare")(training.compare)
 app.command("report")(learning.report)
 app.command("demo")(learning.demo)
 app.add_typer(learning.release, name="release")

@@ -1,4 +1,4 @@
-"""`practicum rollout submit | status | collect | cancel | secret`: the rollout service from the command line."""
+"""`practicum rollout submit | status | collect | continue | cancel | show | secret`: rollouts from the command line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from practicum.cli.wiring import ConfigOption, HomeOption
+from practicum.cli.wiring import ConfigOption, HomeOption, JsonOption
 
 rollout = typer.Typer(
     help="Rollouts of a task, run by a server (PRACTICUM_BASE_URL, PRACTICUM_API_KEY).", no_args_is_help=True
@@ -22,7 +22,10 @@ GroupArgument = Annotated[str, typer.Argument(help="Id that `submit` printed.")]
 @rollout.command("submit")
 def submit(
     file: Annotated[Path, typer.Argument(help="JSON file with one task, or `-`.")],
-    key: Annotated[str | None, typer.Option(help="Submission key: the same one gives the same group.")] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(help="Submission key: the same one gives the same group. The file may have it instead."),
+    ] = None,
 ) -> None:
     """Submit a task; prints the group's id."""
     from practicum.client import Client
@@ -50,6 +53,36 @@ def collect(group_id: GroupArgument) -> None:
             print(json.dumps(result), flush=True)
 
 
+@rollout.command("continue")
+def go_on(
+    group_id: GroupArgument,
+    rollout_id: Annotated[str, typer.Argument(help="Which rollout of it; `status` shows those that are `open`.")],
+    instruction: Annotated[str | None, typer.Argument(help="What it is to do next.")] = None,
+    turn: Annotated[
+        int | None,
+        typer.Option(min=0, help="The instruction's number from 0, so that it is given once; default the next."),
+    ] = None,
+    end: Annotated[bool, typer.Option("--end", help="Give none: let it go on to its grading.")] = False,
+) -> None:
+    """Give a rollout that is kept open a further instruction, or let it end."""
+    from practicum.client import Client
+    from practicum.errors import NotFound, UsageError
+
+    if (instruction is None) != end:
+        raise UsageError("Nothing says how the rollout goes on.", hint="Give either an instruction or --end.")
+    with Client() as client:
+        if instruction is None:
+            print(json.dumps(client.end_rollout(group_id, rollout_id)))
+            return
+        known = {one["rollout_id"]: len(one["instructions"]) for one in client.rollouts(group_id)["rollouts"]}
+        if rollout_id not in known:
+            raise NotFound(
+                f"There is no rollout {rollout_id!r} in this group.", hint="`practicum rollout status` lists them."
+            )
+        number = known[rollout_id] if turn is None else turn
+        print(json.dumps(client.continue_rollout(group_id, rollout_id, instruction, number)))
+
+
 @rollout.command("cancel")
 def cancel(
     group_id: GroupArgument,
@@ -60,6 +93,31 @@ def cancel(
 
     with Client() as client:
         print(json.dumps(client.cancel_rollouts(group_id, only)["counts"]))
+
+
+@rollout.command("show")
+def show(
+    rollout_id: Annotated[str, typer.Argument(help="Id of a rollout; of a group: one line for each rollout of it.")],
+    attempt: Annotated[int | None, typer.Option(help="An earlier attempt; the last one by default.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="Cut no text.")] = False,
+    config: ConfigOption = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """One rollout for people: turns, tool calls, reward and its reason, tokens and versions, and what trains."""
+    from practicum.cli import wiring
+    from practicum.dashboard import rollout as views
+
+    with wiring.opened(wiring.settings(config, wiring.overrides(None, home))) as (store, _):
+        if rollout_id.startswith("group_"):
+            views.show_group(store.get_group(rollout_id))
+            return
+        found = store.get_rollout(rollout_id)
+        view = views.rollout_view(found, store.calls(views.session_of(found, attempt)))
+    if as_json:
+        print(views.rollout_json(view))
+    else:
+        views.show_rollout(view, whole=full)
 
 
 @rollout.command("secret")

@@ -39,7 +39,7 @@ def serve(
     from practicum.feedback import Ledger
     from practicum.feedback.routes import router
     from practicum.gateway import authenticate, create_app
-    from practicum.gateway.server import check_host, run
+    from practicum.gateway.server import bind, check_host, run
 
     chosen = wiring.overrides(
         sets, home, model__id=model, server__host=host, server__port=port, rollouts__enabled=rollouts or None
@@ -49,8 +49,8 @@ def serve(
     resolved = wiring.settings(config, chosen)
     check_host(resolved.server.host, allow_remote=allow_remote)
     with wiring.opened(resolved) as (store, registry):
-        _first_key(store)
         host_of = RolloutHost(resolved, store) if resolved.rollouts.enabled else None
+        sockets = bind(resolved.server)
         app = create_app(
             resolved,
             store,
@@ -73,11 +73,13 @@ def serve(
             resolved.server,
             allow_remote=allow_remote,
             background=watch,
-            started=partial(_started, resolved, host_of),
+            started=partial(_started, resolved, store, host_of),
+            sockets=sockets,
         )
 
 
-def _started(config: Config, host_of: RolloutHost | None, port: int) -> None:
+def _started(config: Config, store: Store, host_of: RolloutHost | None, port: int) -> None:
+    _first_key(store)  # not before: a server that does not come up must not use the one time that it is shown
     if host_of is not None:
         host_of.listening(port)
     _announce(config.server.host, port, config.model.id)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,13 +16,14 @@ import typer
 if TYPE_CHECKING:
     from practicum.capture.stalls import Stalls
     from practicum.config import Config
-    from practicum.episodes.summary import HarnessSummary
+    from practicum.episodes.summary import HarnessSummary, LogprobGap
     from practicum.evals.graders import Grader
     from practicum.harnesses.service import RolloutService
     from practicum.live.workbench import Workbench
     from practicum.policies import Registry
     from practicum.renderers import Renderer
     from practicum.store import Store
+    from practicum.types.calls import ModelCall
     from practicum.types.seams import Sampler
 
 ConfigOption = Annotated[Path | None, typer.Option("--config", help="TOML file; default practicum.toml if present.")]
@@ -48,10 +51,23 @@ def overrides(settings: list[str] | None, home: Path | None = None, **named: obj
 
 
 def settings(config: Path | None, chosen: dict[str, str]) -> Config:
-    """The resolved configuration."""
-    from practicum.config import load_config
+    """The resolved configuration. What it names as `module:attribute` may lie beside its file."""
+    from practicum.config import config_file, load_config
 
-    return load_config(config, chosen)
+    resolved = load_config(config, chosen)
+    file = config_file(config)
+    if file is not None and (folder := str(file.absolute().parent)) not in sys.path:
+        sys.path.append(folder)  # at the end: a module there never hides an installed one
+    return resolved
+
+
+def recipe(config: Path | None, chosen: dict[str, str]) -> Config:
+    """The resolved configuration of a training run; the tasks that a recipe names may lie beside it."""
+    resolved = settings(config, chosen)
+    tasks = resolved.train.tasks
+    if config is None or tasks is None or "train.tasks" in chosen or not (beside := config.parent / tasks).is_file():
+        return resolved
+    return resolved.model_copy(update={"train": resolved.train.model_copy(update={"tasks": beside})})
 
 
 @contextmanager
@@ -112,31 +128,49 @@ def sampler(config: Config) -> Sampler:
 
 
 def harness_summaries(config: Config, *, newest: int, recompute: bool) -> list[HarnessSummary]:
-    """What became of the newest calls, by harness; with `recompute`, the engine scores their tokens again."""
+    """What became of the newest calls, by harness; with `recompute`, the engine scores their tokens again.
+
+    A rollout's task knows better than the headers of its calls which harness it was.
+    """
     import asyncio
 
-    from practicum.episodes.summary import LogprobGap, recomputed_gaps, summarise, versions_of
+    from practicum.episodes.summary import summarise
 
     with opened(config) as (store, registry):
-        calls = store.calls(limit=newest, newest_first=True)[::-1]
+        found = store.calls(limit=newest, newest_first=True)[::-1]
+        known = store.session_harnesses({call.session_id for call in found})
+        calls = [replace(call, harness=known.get(call.session_id, call.harness)) for call in found]
+        return summarise(calls, asyncio.run(_gaps(config, registry, calls)) if recompute else None)
 
-        async def gaps() -> dict[str, LogprobGap]:
-            engine = sampler(config)
-            dropped: set[int] = set()
-            try:
-                for version in versions_of(calls):
-                    if registry.get(version).status == "dropped":
-                        dropped.add(version)
-                        continue
-                    policy = registry.verify(version)
-                    path = None if policy.adapter_path is None else Path(policy.adapter_path)
-                    await engine.load(version, path, policy.digest)
-                return await recomputed_gaps(calls, engine, dropped)
-            finally:
-                if (close := getattr(engine, "close", None)) is not None:
-                    close()
 
-        return summarise(calls, asyncio.run(gaps()) if recompute else None)
+async def _gaps(config: Config, registry: Registry, calls: Sequence[ModelCall]) -> dict[str, LogprobGap]:
+    """Raises UsageError where none of the calls was served by the configured model."""
+    from practicum.episodes.summary import of_another_model, recomputed_gaps, versions_of
+    from practicum.errors import UsageError
+
+    others = of_another_model(calls, renderer(config))
+    ours = [call for call in calls if call.call_id not in others]
+    if calls and not ours:
+        raise UsageError(
+            f"These calls were not served by {config.model.id}: its tokenizer reads their tokens as other texts.",
+            hint="Name the model that served them: `--model`, as in `serve --model`.",
+        )
+    if others:
+        print(f"{len(others)} calls were served by another model and have no gap.", file=sys.stderr)
+    engine = sampler(config)
+    dropped: set[int] = set()
+    try:
+        for version in versions_of(ours):
+            if registry.get(version).status == "dropped":
+                dropped.add(version)
+                continue
+            policy = registry.verify(version)
+            path = None if policy.adapter_path is None else Path(policy.adapter_path)
+            await engine.load(version, path, policy.digest)
+        return await recomputed_gaps(calls, engine, dropped, others)
+    finally:
+        if (close := getattr(engine, "close", None)) is not None:
+            close()
 
 
 def workbench(config: Config) -> Workbench:
@@ -151,11 +185,22 @@ def workbench(config: Config) -> Workbench:
     return EmbeddedWorkbench(folder, config.model, config.learn)
 
 
-def rollout_service(config: Config, store: Store, stalls: Stalls) -> partial[RolloutService]:
-    """Makes the rollout service, once the gateway's address is known."""
-    from practicum.cli import rollout_host
+def rollout_service(
+    config: Config, store: Store, stalls: Stalls, *, tasks: Path | None = None
+) -> partial[RolloutService]:
+    """Makes the rollout service, once the gateway's address is known.
 
-    return partial(rollout_host.rollout_service, config, store, stalls)
+    Environments may lie beside the file `tasks`, whose author runs this process, or be installed; without it, only in
+    the configured folder.
+    """
+    from practicum.cli import rollout_host
+    from practicum.environments.places import Allowed
+
+    allowed = None
+    if tasks is not None:
+        folder = config.rollouts.environments_folder
+        allowed = Allowed(folders=(tasks.parent, *([folder] if folder else [])), modules=True)
+    return partial(rollout_host.rollout_service, config, store, stalls, environments=allowed)
 
 
 def graders(config: Config) -> Mapping[str, Grader]:

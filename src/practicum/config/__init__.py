@@ -3,8 +3,8 @@
 Torch-free and quick to import. Unknown keys are errors, wherever they come from.
 """
 
-from practicum.config.learning import CurationConfig, EvalsConfig, GateConfig, InternConfig, LearnConfig
-from practicum.config.loading import Config, flatten, known_keys, load_config, origins
+from practicum.config.learning import CurationConfig, EvalsConfig, GateConfig, LearnConfig, TrainConfig
+from practicum.config.loading import Config, config_file, flatten, known_keys, load_config, origins
 from practicum.config.serving import (
     FeedbackConfig,
     GatewayConfig,
@@ -21,11 +21,12 @@ __all__ = [
     "FeedbackConfig",
     "GateConfig",
     "GatewayConfig",
-    "InternConfig",
     "LearnConfig",
     "ModelConfig",
     "RolloutsConfig",
     "ServerConfig",
+    "TrainConfig",
+    "config_file",
     "default_cache_dir",
     "flatten",
     "known_keys",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -72,20 +72,36 @@ class LearnConfig(Section):
     every_feedback: int = Field(default=50, ge=1)
 
 
-class InternConfig(Section):
-    """GRPO on rollouts of a black-box harness. `tasks` is a Python file with lists TRAIN and HELDOUT of tasks.
+class TrainConfig(Section):
+    """Group RL on tasks that can be repeated. `tasks` is a Python file with lists TRAIN and HELDOUT of tasks.
 
-    Each of `steps` steps runs `samples` rollouts of each of `groups` tasks. `eval_every` steps, the held-out tasks are
-    run once beside them (0: never). `max_idle_steps` steps in a row without a signal end the run.
+    Each of `steps` steps trains `samples` rollouts of each of `groups` tasks by `algorithm`, to which `options` belong.
+    `spare_samples` further ones are started, and stopped once a group has enough. `max_staleness`: a step's groups are
+    admitted so many steps ahead, and sampling goes on while the trainer works; 0 samples and trains in turn.
+    `curriculum`: shuffled epochs, or tasks drawn by pass rate. `resample_rounds`: how often an algorithm that fills its
+    batch may ask for further groups in a step. `sampling` and `heldout_sampling` change how tasks of in-house
+    environments are sampled. Every `eval_every` steps the held-out tasks are run beside a step (0: only at the end).
+    `gate`: whether the run ends in a decision about what it learned. `trackers` also get the figures of every step.
+    `max_idle_steps` steps in a row without a signal end the run.
     """
 
     tasks: Path | None = None
+    algorithm: str = "dppo"
+    options: dict[str, Any] = Field(default_factory=dict)
     steps: int = Field(default=24, ge=1)
     groups: int = Field(default=4, ge=1)
     samples: int = Field(default=8, ge=2)
+    spare_samples: int = Field(default=0, ge=0)
     learning_rate: float = Field(default=5e-4, gt=0.0)
+    max_staleness: int = Field(default=0, ge=0)
+    curriculum: Literal["none", "pass_rate"] = "none"
+    resample_rounds: int = Field(default=4, ge=0)
+    sampling: dict[str, Any] = Field(default_factory=dict)
+    heldout_sampling: dict[str, Any] = Field(default_factory=dict)
     eval_every: int = Field(default=0, ge=0)
     heldout_samples: int = Field(default=1, ge=1)
+    gate: bool = True
+    trackers: list[str] = Field(default_factory=list)
     max_idle_steps: int = Field(default=6, ge=1)
 
 

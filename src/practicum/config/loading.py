@@ -20,7 +20,7 @@ from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
-from practicum.config.learning import CurationConfig, EvalsConfig, GateConfig, InternConfig, LearnConfig
+from practicum.config.learning import CurationConfig, EvalsConfig, GateConfig, LearnConfig, TrainConfig
 from practicum.config.section import Section
 from practicum.config.serving import FeedbackConfig, GatewayConfig, ModelConfig, RolloutsConfig, ServerConfig
 from practicum.errors import ConfigError
@@ -41,7 +41,7 @@ class Config(Section):
     feedback: FeedbackConfig = Field(default_factory=FeedbackConfig)
     rollouts: RolloutsConfig = Field(default_factory=RolloutsConfig)
     learn: LearnConfig = Field(default_factory=LearnConfig)
-    intern: InternConfig = Field(default_factory=InternConfig)
+    train: TrainConfig = Field(default_factory=TrainConfig)
     gate: GateConfig = Field(default_factory=GateConfig)
     evals: EvalsConfig = Field(default_factory=EvalsConfig)
     curation: CurationConfig = Field(default_factory=CurationConfig)
@@ -103,6 +103,12 @@ def load_config(
         raise _value_error(error, given) from error
 
 
+def config_file(path: Path | None = None) -> Path | None:
+    """The file that `load_config` reads, None where it reads none."""
+    file = Path(DEFAULT_FILE) if path is None else path
+    return file if path is not None or file.is_file() else None
+
+
 def origins(
     path: Path | None = None,
     overrides: Mapping[str, str] | None = None,
@@ -145,8 +151,8 @@ def _gather(path: Path | None, overrides: Mapping[str, str], environ: Mapping[st
 
 
 def _from_file(path: Path | None, leaves: Mapping[str, Any]) -> Iterator[tuple[str, _Given]]:
-    file = Path(DEFAULT_FILE) if path is None else path
-    if path is None and not file.is_file():
+    file = config_file(path)
+    if file is None:
         return
     try:
         content = tomllib.loads(file.read_text(encoding="utf-8"))

@@ -74,9 +74,10 @@ class RolloutsConfig(Section):
 
     `harnesses` and `graders` add the team's own to those that are shipped: a name, and `module:attribute` of an adapter
     or of a function from options to a grader. `gateway_url` is how sandboxes reach this server, where that is not its
-    own address. `graders_folder` holds the Python files and Harbor tasks that tasks may name as graders, and no sandbox
-    of bubblewrap's shows it. `judge_url` and `judge_model` are the endpoint that scores rubrics, and `judge_key_env`
-    names the variable with its key. The limits below `attempts` are of each sandbox's processes.
+    own address. `graders_folder` holds the Python files and Harbor tasks that tasks may name as graders,
+    `environments_folder` the Python files of in-house environments; no sandbox of bubblewrap's shows them. `judge_url`
+    and `judge_model` are the endpoint that scores rubrics, and `judge_key_env` names the variable with its key. The
+    limits below `attempts` are of each sandbox's processes.
     """
 
     enabled: bool = False
@@ -84,6 +85,7 @@ class RolloutsConfig(Section):
     harnesses: dict[str, str] = Field(default_factory=dict)
     graders: dict[str, str] = Field(default_factory=dict)
     graders_folder: Path | None = None
+    environments_folder: Path | None = None
     judge_url: str | None = None
     judge_model: str = ""
     judge_key_env: str = "OPENAI_API_KEY"

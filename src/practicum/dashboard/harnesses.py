@@ -63,6 +63,9 @@ def _lines(summary: HarnessSummary) -> list[tuple[str, str]]:
     ]
     lines += [(f"fork {name}", f"{count(n)}  {FORKS.get(name, '')}") for name, n in summary.forks.items()]
     lines += [(f"side {name}", f"{count(n)}  {REASONS.get(name, '')}") for name, n in summary.side_calls.items()]
+    if summary.cut_by_default:
+        cut = f"{count(summary.cut_by_default)} answers whose request names no limit: see gateway.default_max_tokens"
+        lines.append(("cut short", cut))
     lines += [(f"blanked {name}", f"{count(n)} calls") for name, n in summary.volatile.items()]
     lines += [("not trained", f"{count(n)}  {reason}") for reason, n in summary.refusals.items()]
     return lines

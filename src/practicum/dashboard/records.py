@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from practicum.types.feedback import FeedbackForm
 from practicum.types.manifests import EntryUse
 from practicum.types.policies import Decision, GateCheck, PolicyStatus
 
-ReportKind = Literal["learn", "intern"]
-ReportState = Literal["promoted", "refused", "stopped", "unfinished"]
+ReportKind = Literal["learn", "train"]
+ReportState = Literal["promoted", "refused", "stopped", "trained", "unfinished"]
 
 # trained: a step learned from its kind; chosen: picked to train, but no finished training is on record; unused: no step
 # of a finished training learned from its kind; heldout: never trained on, kept to judge; excluded: left out, with a
@@ -125,17 +125,18 @@ class Measures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What training took."""
+    """What training took. `rollouts`: how many of a training run's were learned from, and how many not, by reason."""
 
     steps: int | None
     skipped_steps: int | None
     sampled_tokens: int | None
     trained_tokens: int | None
+    rollouts: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """One run, of learning from feedback or of an internship.
+    """One run, of learning from feedback or of training on tasks.
 
     What the run did not get to is None or empty; nothing is guessed.
     `verdict` is one sentence for people. `reason` is the decision's, or why training stopped. `version` is the

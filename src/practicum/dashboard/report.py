@@ -6,6 +6,7 @@ Works for a run in any state: what a run did not get to is None or empty.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePath
@@ -56,7 +57,8 @@ def build(store: Records, registry: Versions, run_id: str | None = None) -> Repo
     decision = decision_from(outputs["decide"]["decision"]) if "decide" in outputs else None
     items = _items(store, run, outputs, manifest)
     checks = checks_from(outputs["gate"]["checks"]) if "gate" in outputs else decision.checks if decision else ()
-    figures = outputs.get("gate", {}).get("figures") or (decision.figures if decision else {})
+    measured = outputs.get("gate") or outputs.get("evaluate") or {}
+    figures = measured.get("figures") or (decision.figures if decision else {})
     known = _known(registry, run.run_id, outputs)
     pairs = tuple(pair_from(row) for row in outputs.get("gate", {}).get("examples", ()))
     report = Report(
@@ -80,14 +82,14 @@ def build(store: Records, registry: Versions, run_id: str | None = None) -> Repo
         target=next((line for line in checks if line.name.startswith("target:")), None),
         checks=checks,
         measures=_measures(figures),
-        work=_work(outputs.get("train", {})),
+        work=_work(outputs.get("train", {}), _log(outputs)),
         stages=_stages(run, steps, outputs),
         manifest_digest=manifest.digest if manifest else "",
         adapter_digest=known.digest if known else str(outputs.get("train", {}).get("digest", "")),
         pairs=pairs,
         shown=choose(pairs),
         log=_log(outputs),
-        kind="intern" if run.config.get("kind") == "intern" else "learn",
+        kind="learn" if run.config.get("kind", "learn") == "learn" else "train",
     )
     return replace(report, verdict=sentence(report))
 
@@ -106,7 +108,9 @@ def _find(runs: Sequence[Run], run_id: str | None) -> Run:
 def _state(run: Run, outputs: Outputs, decision: Decision | None) -> ReportState:
     if decision is not None:
         return "promoted" if decision.verdict == "promote" else "refused"
-    return "stopped" if "stopped" in outputs or run.state == "stopped" else "unfinished"
+    if "stopped" in outputs or run.state == "stopped":
+        return "stopped"
+    return "trained" if run.state == "finished" else "unfinished"
 
 
 def _model(run: Run) -> str:
@@ -153,13 +157,26 @@ def _measures(figures: Mapping[str, Any]) -> Measures:
     )
 
 
-def _work(train: Mapping[str, Any]) -> Work:
+def _work(train: Mapping[str, Any], log: Sequence[Mapping[str, Any]]) -> Work:
     return Work(
         steps=train.get("steps"),
         skipped_steps=train.get("skipped_steps"),
         sampled_tokens=train.get("sampled_tokens"),
         trained_tokens=train.get("trained_tokens"),
+        rollouts=_rollouts(log),
     )
+
+
+def _rollouts(log: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Every rollout of every step, under what became of it; what an algorithm keeps without a signal is named too."""
+    found: Counter[str] = Counter()
+    for figures in log:
+        found["learned from"] += int(figures.get("with_signal", 0))
+        for name, n in figures.items():
+            if name.startswith("left_out/"):
+                found[name.removeprefix("left_out/")] += int(n)
+    rest = sum(int(figures.get("rollouts", 0)) for figures in log) - found.total()
+    return {reason: n for reason, n in [*found.most_common(), ("kept without a signal", rest)] if n}
 
 
 def _known(registry: Versions, run_id: str, outputs: Outputs) -> PolicyVersion | None:

@@ -36,16 +36,27 @@ from practicum.dashboard.wording import (
 )
 
 WIDTH = 100
-_TONES = {"promoted": "bold blue", "refused": "bold yellow", "stopped": "bold yellow", "unfinished": "bold"}
+_TONES = {
+    "promoted": "bold blue",
+    "refused": "bold yellow",
+    "stopped": "bold yellow",
+    "trained": "bold",
+    "unfinished": "bold",
+}
 _PAIRS_SHOWN = 3
 
 
 def show(report: Report, console: Console | None = None) -> None:
     """Print the report to `console`, by default to standard output."""
+    written(_body(report), console)
+
+
+def written(body: RenderableType, console: Console | None = None) -> None:
+    """Print something to `console`, by default to standard output, whatever that can encode."""
     if console is None:
         console = Console(width=None if sys.stdout.isatty() else WIDTH)
     with console.capture() as captured:
-        console.print(_body(report), width=min(WIDTH, console.width), crop=False, highlight=False)
+        console.print(body, width=min(WIDTH, console.width), crop=False, highlight=False)
     text = "\n".join(line.rstrip() for line in captured.get().split("\n"))
     console.file.write(text.encode(console.encoding, "backslashreplace").decode(console.encoding))
     console.file.flush()
@@ -81,7 +92,8 @@ def _body(report: Report) -> Group:
     return Group(*parts)
 
 
-def _grid(rows: Iterable[Sequence[str | Text]], head: Sequence[str] = (), right: frozenset[int] = frozenset()) -> Table:
+def grid(rows: Iterable[Sequence[str | Text]], head: Sequence[str] = (), right: frozenset[int] = frozenset()) -> Table:
+    """Rows without lines; the columns of `right` are set to the right."""
     rows = list(rows)
     table = Table(box=None, show_header=bool(head), pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for index in range(len(rows[0]) if rows else len(head)):
@@ -118,7 +130,7 @@ def _rates(report: Report) -> Table | None:
             rows.append(("mean reward on held-out tasks", *before_after, f"n {found.heldout_cases} tasks"))
         rows.append(("general knowledge (regression suite)", before, after, points(change)))
         rows.append(("distance to the previous version", "", number(found.kl_general, 4), "nats per token (KL)"))
-    return _grid(rows, ("", "before", "after", ""), frozenset({1, 2})) if rows else None
+    return grid(rows, ("", "before", "after", ""), frozenset({1, 2})) if rows else None
 
 
 def _rate_row(rate: Rate) -> tuple[str, str, str, str]:
@@ -140,7 +152,7 @@ def _voices(report: Report) -> Table | None:
     ]
     if len(found) > len(first):
         rows.append(("", Text(f"and {plural(len(found) - len(first), 'more text')}", style="dim"), ""))
-    return _grid(rows) if rows else None
+    return grid(rows) if rows else None
 
 
 def _said(voice: Voice) -> str:
@@ -173,7 +185,7 @@ def _pair(pair: Pair) -> RenderableType:
     lost = f"(lost: {', '.join(rule_name(name) for name in pair.lost)})" if pair.lost else ""
     head = Text(f"{symbol} {word} {one_line(lost, 60)}", style="yellow" if pair.kind == "worse" else "blue")
     rows = [("question", pair.question), ("asked", pair.asked), ("before", pair.before), ("after", pair.after)]
-    return Group(head, _grid([(Text(name, style="dim"), one_line(text, 170)) for name, text in rows if text]))
+    return Group(head, grid([(Text(name, style="dim"), one_line(text, 170)) for name, text in rows if text]))
 
 
 def _gate(report: Report) -> RenderableType | None:
@@ -188,7 +200,7 @@ def _gate(report: Report) -> RenderableType | None:
         for line in report.checks
     ]
     if rows:
-        return _grid(rows)
+        return grid(rows)
     return Text(one_line(report.reason, 400)) if report.reason else None
 
 
@@ -199,11 +211,12 @@ def _fates(report: Report) -> Table | None:
         rows.append(("", Text(f"and {plural(rest, 'more reason')}", style="dim")))
     if report.window.unaccounted:
         rows.append((count(report.window.unaccounted), "in the window, but named by no record of this run"))
-    return _grid(rows, right=frozenset({0})) if rows else None
+    return grid(rows, right=frozenset({0})) if rows else None
 
 
 def _cost(report: Report) -> Table:
     made = f"{'–' if report.previous is None else report.previous} → {report.version} ({report.status or 'unknown'})"
+    rollouts = report.work.rollouts
     time = ", ".join(f"{stage.name} {duration(stage.elapsed_s)}" for stage in report.stages)
     rows = [
         ("versions", f"{'none was made' if report.version is None else made}; version {report.live} is live now"),
@@ -211,6 +224,7 @@ def _cost(report: Report) -> Table:
         ("time", time or "–"),
         ("tokens", f"{count(report.work.sampled_tokens)} sampled, {count(report.work.trained_tokens)} trained on"),
         ("steps", f"{count(report.work.steps)}, {count(report.work.skipped_steps)} skipped"),
+        *([("rollouts", "; ".join(f"{n:,} {why}" for why, n in rollouts.items()))] if rollouts else []),
         ("manifest", report.manifest_digest or "–"),
     ]
-    return _grid([(Text(name, style="dim"), one_line(text, 200)) for name, text in rows])
+    return grid([(Text(name, style="dim"), one_line(text, 200)) for name, text in rows])

@@ -12,7 +12,7 @@ from practicum.types.policies import Decision, GateCheck
 
 def sentence(report: Report) -> str:
     """Asked; changed; decided, as far as the run got."""
-    if report.kind == "intern":
+    if report.kind == "train":
         asked, changed = worked_on(report), what_tasks_show(report)
     else:
         asked, changed = asked_for(report.items), what_changed(report.rates, report.target)
@@ -21,6 +21,7 @@ def sentence(report: Report) -> str:
         "promoted": f"so {who} went live: every gate line held",
         "refused": f"but {who} was refused: {why_refused(report.checks, report.decision)}",
         "stopped": f"but {_stopped(report)}: {_clause(report.reason, 240)}",
+        "trained": f"and {who} is a candidate: no decision was asked for, and nothing went live",
         "unfinished": f"and the run has not finished: its last finished step is {report.last_step or 'none'}",
     }
     text = f"{asked}; {changed}, {ends[report.state]}" if changed else f"{asked}, {ends[report.state]}"
@@ -43,20 +44,20 @@ def asked_for(items: Sequence[Item]) -> str:
 
 
 def worked_on(report: Report) -> str:
-    """How much an internship did."""
+    """How much training on tasks did."""
     steps, rollouts = len(report.log), sum(int(figures.get("rollouts", 0)) for figures in report.log)
     if not steps:
-        return "No step of this internship is on record"
+        return "No step of this run is on record"
     return f"The agent learned from {plural(rollouts, 'rollout')} in {plural(steps, 'step')}"
 
 
 def what_tasks_show(report: Report) -> str:
     """The mean reward on held-out tasks, before and after; empty where nothing was measured."""
     found, target = report.measures, report.target
-    if target is None or found.reward_before is None or found.reward_after is None:
+    if found.heldout_cases is None or found.reward_before is None or found.reward_after is None:
         return ""
     before, after = number(found.reward_before, 2), number(found.reward_after, 2)
-    tasks = plural(target.n, "held-out task")
+    tasks = plural(found.heldout_cases, "held-out task")
     return f"on {tasks} the mean reward went from {before} to {after}{_interval(target, scale=False)}"
 
 

@@ -21,6 +21,7 @@ STATES: Mapping[ReportState, tuple[str, str]] = {
     "promoted": ("✔", "promoted"),
     "refused": ("✖", "refused"),
     "stopped": ("■", "stopped"),
+    "trained": ("✓", "trained, not released"),
     "unfinished": ("…", "unfinished"),
 }
 PAIRS: Mapping[PairKind, tuple[str, str]] = {

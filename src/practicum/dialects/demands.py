@@ -20,6 +20,7 @@ from practicum.types.tokens import Constraint
 
 # vLLM's own fields, older (`guided_json`) and newer (`structured_outputs.json`), by what they hold.
 _GUIDED = ("json", "regex", "choice", "grammar", "json_object")
+_GUIDED_FIELDS = {f"guided_{name}": name for name in _GUIDED}
 _GUIDED_HARMLESS = ("json", "regex", "choice", "grammar", "json_object", "disable_any_whitespace", "whitespace_pattern")
 
 
@@ -60,7 +61,7 @@ def openai_format(value: Any, source: str, *, wrapped: bool = True) -> Constrain
 
 def guided(body: Mapping[str, Any]) -> Constraint | None:
     """vLLM's `guided_…` fields and `structured_outputs`. Raises RequestError for more than one of them."""
-    found = [(f"guided_{name}", name, body.get(f"guided_{name}")) for name in _GUIDED]
+    found = [(field, name, body[field]) for field, name in _GUIDED_FIELDS.items() if field in body]
     newer = body.get("structured_outputs")
     if newer is not None:
         if not isinstance(newer, dict):

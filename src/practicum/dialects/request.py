@@ -60,6 +60,6 @@ class ChatRequest:
     @property
     def callable_tools(self) -> tuple[ToolSpec, ...]:
         """The tools that may be called."""
-        if not self.parse_tools:
+        if not self.parse_tools or not self.tools:
             return ()
         return tuple(tool for tool in self.tools if self.allowed_tools is None or tool.name in self.allowed_tools)

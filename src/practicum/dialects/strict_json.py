@@ -18,9 +18,7 @@ DEEPEST = 100
 def parse_object(raw: bytes) -> dict[str, Any]:
     """The object in `raw`. Raises RequestError naming what is wrong and what would be right, without the input."""
     try:
-        value = json.loads(
-            raw.decode("utf-8"), parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_unique
-        )
+        value = _STRICT.decode(raw.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise _refusal("The body is not UTF-8.", "Send one JSON object in UTF-8.") from error
     except RecursionError as error:
@@ -56,6 +54,9 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         raise _refusal(f"A JSON object in the body has the key {twice[:60]!r} twice.", "Send each key once.")
     return members
+
+
+_STRICT = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_unique)
 
 
 def _check_depth(value: Any) -> None:

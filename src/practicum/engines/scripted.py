@@ -122,6 +122,11 @@ class ScriptedSampler:
             if not path or not found:
                 raise ConfigError(f"{spec!r} does not say what to write.", hint="Use `scripted:write:PATH=TEXT`.")
             return cls(write_file(path, text), **options)
+        if found and not Path(rest).exists():  # a file's name may hold a colon; a misspelt verb is none
+            raise ConfigError(
+                f"{spec!r}: there is no kind of script {verb!r}, and no file {rest!r}.",
+                hint="Use `scripted:write:PATH=TEXT`, or `scripted:FILE`.",
+            )
         return cls(play(read_script(Path(rest))) if rest else None, **options)
 
     @property

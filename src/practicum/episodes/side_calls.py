@@ -14,6 +14,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from practicum.dialects.request import ChatRequest
@@ -54,7 +55,11 @@ HARNESSES: tuple[Harness, ...] = tuple(
 
 def harness_of(headers: Mapping[str, str]) -> str:
     """The harness's name, or "unknown". `headers` have lower-case names."""
-    agent = headers.get("user-agent", "")
+    return _harness_named(headers.get("user-agent", ""))
+
+
+@lru_cache(maxsize=1024)
+def _harness_named(agent: str) -> str:
     return next((known.name for known in HARNESSES if known.user_agent.match(agent)), "unknown")
 
 

@@ -15,11 +15,14 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Protocol
 
+from practicum.dialects.registry import recorded_request
 from practicum.dialects.volatile import volatile_in
 from practicum.episodes.link import FORK_MEANING
 from practicum.episodes.rows import training_rows
 from practicum.episodes.settle import settle_kinds
 from practicum.episodes.side_calls import REASONS
+from practicum.errors import RequestError
+from practicum.renderers import ChatTokenizer, IncrementalDecoder
 from practicum.types.calls import ModelCall
 from practicum.types.episodes import Rows
 
@@ -45,7 +48,8 @@ class HarnessSummary:
     """Counts for one harness. `merge_ratio` is trained calls per row; `refusals` are calls that train nothing.
 
     `side_calls` counts calls by the rule or course that gave their kind; `agents` are sub-agents; `volatile` counts
-    calls whose system text a rule blanked for comparison.
+    calls whose system text a rule blanked for comparison. `cut_by_default` counts answers that a limit ended which the
+    request had not asked for: the gateway's default, or the end of the context.
     """
 
     harness: str
@@ -63,6 +67,7 @@ class HarnessSummary:
     forks: Mapping[str, int]
     refusals: Mapping[str, int]
     volatile: Mapping[str, int]
+    cut_by_default: int
     logprob_gap: LogprobGap | None
 
 
@@ -143,8 +148,45 @@ def _summary(
         forks=_sorted(forks),
         refusals=_sorted(refusals),
         volatile=_sorted(Counter(rule for call in calls for rule in volatile_in(call.request))),
+        cut_by_default=sum(_cut_by_default(call) for call in calls),
         logprob_gap=None if gaps is None else _joined([gaps[c.call_id] for c in calls if c.call_id in gaps]),
     )
+
+
+def _cut_by_default(call: ModelCall) -> bool:
+    if call.status != "complete" or call.finish_reason != "length":
+        return False
+    try:
+        return recorded_request(call.dialect, call.request).max_tokens is None
+    except RequestError:  # recorded by a release that read more than this one does
+        return False
+
+
+class Reader(Protocol):
+    """The part of a renderer that reads sampled tokens."""
+
+    @property
+    def tokenizer(self) -> ChatTokenizer:
+        """Of the model."""
+
+    @property
+    def stop_ids(self) -> Collection[int]:
+        """Tokens that end an answer, and have no text in it."""
+
+
+def of_another_model(calls: Sequence[ModelCall], reader: Reader) -> set[str]:
+    """Ids of the calls whose sampled tokens this model's tokenizer reads as another text than was answered."""
+    whole = [call for call in calls if call.status == "complete" and call.text]
+    return {call.call_id for call in whole if _read(call, reader) != call.text.rstrip("\ufffd")}
+
+
+def _read(call: ModelCall, reader: Reader) -> str | None:
+    decoder = IncrementalDecoder(reader.tokenizer)
+    try:
+        text = decoder.feed([token for token in call.completion_ids if token not in reader.stop_ids])
+        return (text + decoder.finish()).rstrip("\ufffd")
+    except (ValueError, OverflowError):  # an id that this vocabulary does not have
+        return None
 
 
 class Scorer(Protocol):
@@ -157,15 +199,17 @@ class Scorer(Protocol):
 
 
 async def recomputed_gaps(
-    calls: Sequence[ModelCall], scorer: Scorer, dropped: Collection[int] = ()
+    calls: Sequence[ModelCall], scorer: Scorer, dropped: Collection[int] = (), without: Collection[str] = ()
 ) -> dict[str, LogprobGap]:
     """The gap of every call that trains, by call id; the versions that sampled them must be loaded.
 
-    What `dropped` versions sampled can be recomputed by nobody and has no gap.
+    What `dropped` versions sampled can be recomputed by nobody and has no gap, nor have the calls `without`.
     """
     gaps: dict[str, LogprobGap] = {}
     trained = [c for own in _by_session(calls).values() for c in settle_kinds(own) if c.untrainable_reason is None]
     for call in trained:
+        if call.call_id in without:
+            continue
         parts = []
         for start, stop, version in _by_version(call):
             if version in dropped:

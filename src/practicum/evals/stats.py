@@ -33,6 +33,13 @@ def proportion(hits: int, n: int) -> Interval:
     return Interval(estimate=hits / n, low=float(found.low), high=float(found.high), n=n)
 
 
+def mean_interval(values: Sequence[float]) -> Interval:
+    """Mean of values [n], one a task: with the Wilson interval where all are 0 or 1, else a bootstrap over tasks."""
+    if all(value in (0.0, 1.0) for value in values):
+        return proportion(int(sum(values)), len(values))
+    return paired_difference(values, [0.0] * len(values), range(len(values)))
+
+
 def paired_difference(
     new: Sequence[float], old: Sequence[float], clusters: Sequence[Hashable], *, draws: int = 4000, seed: int = 0
 ) -> Interval:

@@ -17,7 +17,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
@@ -47,7 +46,7 @@ from practicum.gateway.prepare import Preparer
 from practicum.gateway.swap import Policies, Swapper
 from practicum.gateway.timing import Timing
 from practicum.renderers import Renderer
-from practicum.store import Store, lookup
+from practicum.store import Holders, Store
 from practicum.types.seams import Sampler
 
 
@@ -80,7 +79,8 @@ def create_app(
         timing: how long to wait for whom.
         stalls: told when a session's calls wait for us, and what was refused before it was a call.
     """
-    parts = _parts(config, store, registry, sampler, renderer, Recorder(store, mode, stalls=stalls), timing)
+    recorder = Recorder(store, mode, stalls=stalls, again_s=timing.record_again_s)
+    parts = _parts(config, store, registry, sampler, renderer, recorder, timing)
     app = FastAPI(title="Practicum", openapi_url=None, lifespan=_lifespan(parts, store))
     direct = {version + path: ChatRoute(parts, dialect) for path, dialect in CHAT_PATHS for version in VERSIONS}
     _add_routes(app, parts, store, registry, direct)
@@ -90,7 +90,7 @@ def create_app(
         app.add_exception_handler(kind, _answer_error)
     return Edge(
         app,
-        lookup=key_lookup or partial(lookup, store),
+        lookup=key_lookup or Holders(store),
         max_body_bytes=config.server.max_body_bytes,
         body_timeout_s=config.server.body_timeout_s,
         open_paths=open_paths,
@@ -137,6 +137,8 @@ def _lifespan(parts: ChatParts, store: Store) -> Any:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         with suppress(PracticumError):  # a store that is down now shows in the readiness report
             await asyncio.wrap_future(store.interrupt_open_calls(time.time()))
+            for principal, prompt_hash in await run_in_threadpool(store.undelivered):
+                parts.preparer.undelivered(principal, prompt_hash)
         await parts.swapper.look()
         follower = asyncio.create_task(parts.swapper.run())
         try:

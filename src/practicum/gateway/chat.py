@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -86,18 +87,22 @@ class ChatRoute:
         prepared = await _prepared(parts.preparer.prepare, incoming)
         slot = Slot(call_id=new_id("call"), answered=None)
         if key:
-            slot = await run_in_threadpool(find_slot, parts.store, principal.name, key, prepared.request.body)
+            in_url = [incoming.path[name] for name in ("model", "method") if name in incoming.path]
+            asked = (prepared.request.body, self._dialect.NAME, in_url)
+            slot = await run_in_threadpool(find_slot, parts.store, principal.name, key, *asked)
         if slot.answered is not None:
             return ReplayResponse(parts, prepared, slot.answered)
         swapper = parts.swapper
-        with parts.recorder.stalls.waiting(prepared.session.session_id, slot.call_id):
+        bound = principal.session_id is not None
+        stalls = parts.recorder.stalls
+        with stalls.waiting(prepared.session.session_id, slot.call_id) if bound else nullcontext():
             policy = await (
                 swapper.ensure_current()
                 if prepared.pinned is None
-                else swapper.ensure(prepared.pinned, candidates=principal.session_id is not None)
+                else swapper.ensure(prepared.pinned, candidates=bound)
             )
         call = _opened(prepared, principal, slot.call_id, policy.version, parts.names.of(policy.version))
-        return ChatResponse(parts, prepared, call, "rollout" if principal.session_id else None)
+        return ChatResponse(parts, prepared, call, "rollout" if bound else None)
 
 
 class CountRoute:
@@ -126,31 +131,45 @@ class ChatResponse:
         self._call = call
         self._mode = mode
         self._sink = _sink(parts, prepared, call)
+        self._receive: Receive
+        self._watcher: asyncio.Task[None] | None = None
         self._answered = self._gone = False
 
     async def __call__(self, receive: Receive, send: Send) -> None:
         """Answer, and stop when the caller disconnects."""
         self._sink.send = send
+        self._receive = receive
         task = asyncio.current_task()
-        assert task is not None
-        watcher = asyncio.create_task(self._watch_caller(receive, task))
+        if self._prepared.request.stream:
+            self._watch_caller()
         try:
-            await self._answer()
-            self._answered = True
+            await self._answer_or_fail()
         except asyncio.CancelledError:
-            if not self._gone or task.uncancel():
+            if not self._gone or task is None or task.uncancel():
                 raise
         except CallerGone:
             return
+        finally:
+            if self._watcher is not None:
+                self._watcher.cancel()
+
+    async def _answer_or_fail(self) -> None:
+        try:
+            await self._answer()
+            self._answered = True
         except PracticumError as failure:
             if not self._sink.started:
                 raise
             await self._sink.fail(failure)
-        finally:
-            watcher.cancel()
 
-    async def _watch_caller(self, receive: Receive, task: asyncio.Task[Any]) -> None:
-        while (await receive())["type"] != "http.disconnect":
+    def _watch_caller(self) -> None:
+        """From here on the caller's leaving ends the answer. One body that is there at once is over before that."""
+        task = asyncio.current_task()
+        if self._watcher is None and task is not None:
+            self._watcher = asyncio.create_task(self._until_gone(task))
+
+    async def _until_gone(self, task: asyncio.Task[Any]) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
             pass
         if not self._answered:
             self._gone = True
@@ -158,7 +177,7 @@ class ChatResponse:
 
     async def _answer(self) -> None:
         parts, prepared = self._parts, self._prepared
-        recording = parts.recorder.open(self._call, self._mode)
+        recording = parts.recorder.recording(self._call, self._mode)
         self._sink.ready = recording.opened
         answer = AnswerText(prepared.request, self._call.call_id, parts.renderer, prepared.prompt_ids)
         generation = Generation(
@@ -169,26 +188,32 @@ class ChatResponse:
             recording=recording,
             answer=answer,
             ping_s=parts.timing.ping_s,
+            waits=partial(self._engine_waits, recording),
             keep_tokens=prepared.request.logprobs,
         )
         try:
             reason = await generation.run(self._sink)
+            message = answer.message
             await recording.complete(
                 text=answer.text,
                 finish_reason=reason,
-                history_hash=extended_hash(prepared.link.prompt_hash, answer.message),
+                history_hash=extended_hash(prepared.link.prompt_hash, message),
             )
         except BaseException as error:
             await self._abandon(recording, answer.text, error)
             raise
-        parts.preparer.answered(self._call.principal, prepared.session, answer.message)
+        parts.preparer.answered(self._call.principal, prepared.session, message)
         end = Ending(
             reason=reason,
             completion_tokens=recording.sampled,
             reasoning_tokens=answer.reasoning_tokens,
             stop=answer.stop,
         )
-        await self._sink.finish(answer.message, end, generation.tokens)
+        await self._sink.finish(message, end, generation.tokens)
+
+    def _engine_waits(self, recording: Recording) -> None:
+        recording.begin()
+        self._watch_caller()
 
     def _sample(self) -> SampleRequest:
         return SampleRequest(
@@ -200,6 +225,7 @@ class ChatResponse:
         )
 
     async def _abandon(self, recording: Recording, text: str, error: BaseException) -> None:
+        self._parts.preparer.undelivered(self._call.principal, self._call.prompt_hash)
         try:
             if isinstance(error, CallerGone):
                 await recording.abandon("aborted", text=text, error="the caller stopped reading")
@@ -226,7 +252,11 @@ class ReplayResponse:
         self._sink = _sink(parts, prepared, call, (b"x-practicum-replayed", b"true"))
 
     async def __call__(self, receive: Receive, send: Send) -> None:
-        """Send it."""
+        """Send it, as far as the caller reads."""
+        with suppress(CallerGone):
+            await self._replay(send)
+
+    async def _replay(self, send: Send) -> None:
         self._sink.send = send
         answer, pieces = recorded_answer(self._call, self._prepared.request, self._renderer)
         for piece in pieces:

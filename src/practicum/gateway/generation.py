@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -19,6 +19,7 @@ from practicum.errors import EngineError
 from practicum.gateway.answer import AnswerText
 from practicum.gateway.engine_watch import EngineWatch
 from practicum.gateway.silence import Silence
+from practicum.gateway.timing import noticing
 from practicum.renderers import ChatTokenizer, IncrementalDecoder
 from practicum.types.messages import Piece
 from practicum.types.seams import Sampler
@@ -46,6 +47,7 @@ class Generation:
         recording: where every token goes first.
         answer: what becomes of the text.
         ping_s: seconds of silence after which the sink is told.
+        waits: called when the engine lets us wait for the first time, which one that has the whole answer never does.
         keep_tokens: whether the sink wants each token's text and logprob.
     """
 
@@ -59,6 +61,7 @@ class Generation:
         recording: Recording,
         answer: AnswerText,
         ping_s: float,
+        waits: Callable[[], None],
         keep_tokens: bool,
     ) -> None:
         self.tokens: list[TokenText] = []
@@ -69,6 +72,8 @@ class Generation:
         self._recording = recording
         self._answer = answer
         self._ping_s = ping_s
+        self._first_wait = waits
+        self._silence: Silence | None = None
         self._keep_tokens = keep_tokens
         self._decoder = IncrementalDecoder(tokenizer)
         self._ended: FinishReason | None = None
@@ -80,28 +85,30 @@ class Generation:
         Tokens behind the last piece are left in `tokens`.
         """
         chunks = self._sampler.sample(self._sample)
-        silence = Silence(self._ping_s, self._watch.check, partial(self._idle, sink))
         try:
             with self._watch.answer():
-                await self._consume(chunks, silence, sink)
+                await self._consume(chunks, sink)
         except asyncio.CancelledError:
-            silence.raise_failure()
+            if self._silence is not None:
+                self._silence.raise_failure()
             raise
         finally:
-            silence.end()
+            if self._silence is not None:
+                self._silence.end()
             close = getattr(chunks, "aclose", None)
             if close is not None:
                 await close()
         return self._answer.finish_reason(self._ended)
 
-    async def _consume(self, chunks: AsyncIterator[TokenChunk], silence: Silence, sink: Sink) -> None:
+    async def _consume(self, chunks: AsyncIterator[TokenChunk], sink: Sink) -> None:
+        waits = partial(self._waits, sink)
         while self._ended is None and not self._answer.enough:
-            silence.begins()
             try:
-                chunk = await anext(chunks)
+                chunk = await noticing(anext(chunks), waits)
             except StopAsyncIteration:
                 raise EngineError("The engine ended an answer without a reason.") from None
-            await silence.ends()
+            if self._silence is not None:
+                await self._silence.ends()
             self._watch.progress()
             self._recording.add(chunk)
             self._ended = chunk.finish_reason
@@ -111,6 +118,12 @@ class Generation:
         if not self._answer.enough:
             await self._hand_out(self._answer.feed(self._decoder.finish()), sink)
         await self._hand_out(self._answer.finish(), sink)
+
+    def _waits(self, sink: Sink) -> None:
+        if self._silence is None:
+            self._silence = Silence(self._ping_s, self._watch.check, partial(self._idle, sink))
+            self._first_wait()
+        self._silence.begins()
 
     def _pieces(self, chunk: TokenChunk) -> list[Piece]:
         """What has become certain with a chunk. While reasoning may come, each token counts for what it gave."""

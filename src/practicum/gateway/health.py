@@ -16,8 +16,8 @@ def readiness(parts: ChatParts, store: Store) -> tuple[int, dict[str, Any]]:
     """
     swapper, engine, capture, kept = parts.swapper, parts.watch.health(), parts.recorder.health(), store.health()
     problems = [swapper.alarm] if swapper.alarm else []
-    if capture.lost:
-        problems.append(f"{capture.lost} records were lost")
+    if capture.lost > capture.recovered:
+        problems.append(f"{capture.lost - capture.recovered} records were lost")
     if kept.lost_jobs or kept.refused_jobs:
         problems.append("the store lost or refused writes")
     if engine.stalled:

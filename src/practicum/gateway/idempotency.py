@@ -7,7 +7,7 @@ whole does not count: the next attempt samples anew, under an id of its own.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -34,15 +34,22 @@ class Slot:
     answered: ModelCall | None
 
 
-def find_slot(store: CallById, principal: str, key: str, body: dict[str, Any]) -> Slot:
-    """Raises Conflict when the key was used for another request, or while the first one is being answered."""
+def find_slot(
+    store: CallById, principal: str, key: str, body: dict[str, Any], dialect: str, in_url: Sequence[str] = ()
+) -> Slot:
+    """Raises Conflict when the key was used for another request, or while the first one is being answered.
+
+    `in_url` is what a dialect says in the URL instead of the body (Gemini's model and method). It is not on record, so
+    a key counts for each apart.
+    """
     for attempt in range(_MOST_ATTEMPTS):
-        digest = hashlib.sha256(f"{principal}\0{key}\0{attempt}".encode("utf-8", "surrogatepass")).hexdigest()
+        parts = "\0".join((principal, key, str(attempt), *in_url))
+        digest = hashlib.sha256(parts.encode("utf-8", "surrogatepass")).hexdigest()
         call_id = f"call_{digest[:26]}"
         call = store.get_call(call_id)
         if call is None:
             return Slot(call_id=call_id, answered=None)
-        if call.request != body:
+        if (call.dialect, call.request) != (dialect, body):
             raise Conflict("This idempotency key was used for another request.", param=HEADER, code="key_reused")
         if call.status == "open":
             raise _in_progress()

@@ -31,6 +31,7 @@ from practicum.types.messages import Message, ToolCall
 _MOST_IDS = 20_000
 _MOST_TASKS = 256
 _MOST_PRINCIPALS = 1_000
+_MOST_UNDELIVERED = 20_000
 # Shorter ids are counters, and shorter arguments are no task that anybody was given.
 _SHORTEST_ID = 12
 _SHORTEST_TASK = 12
@@ -53,6 +54,18 @@ class Inference:
         self._lock = threading.Lock()
         self._ids: OrderedDict[tuple[str, str], str | None] = OrderedDict()
         self._tasks: OrderedDict[str, deque[_Task]] = OrderedDict()
+        self._undelivered: OrderedDict[tuple[str, str], None] = OrderedDict()
+
+    def undelivered(self, principal: str, prompt_hash: str) -> None:
+        """Remember that an answer to a prompt did not arrive."""
+        with self._lock:
+            self._undelivered[principal, prompt_hash] = None
+            while len(self._undelivered) > _MOST_UNDELIVERED:
+                self._undelivered.popitem(last=False)
+
+    def may_repeat(self, principal: str, prompt_hash: str) -> bool:
+        """Whether a prompt may be one whose answer did not arrive, so that the record is worth a look."""
+        return (principal, prompt_hash) in self._undelivered
 
     def find(self, principal: str, messages: Sequence[Message], same: Asked | None) -> Session | None:
         """The session of a request that names none. `same`: who asked this prompt last."""

@@ -152,6 +152,10 @@ class Preparer:
         if message.tool_calls:
             self._inference.served(principal, session, message.tool_calls)
 
+    def undelivered(self, principal: str, prompt_hash: str) -> None:
+        """Note that a prompt's answer did not arrive: it may be asked again."""
+        self._inference.undelivered(principal, prompt_hash)
+
     def count(self, incoming: Incoming) -> int:
         """Tokens of the prompt that this request would be answered from. Raises RequestError, NotFound, StoreError."""
         request, _ = self._parsed(incoming)
@@ -192,7 +196,9 @@ class Preparer:
         if call is not None:
             return Session(session_id=call.session_id, source="inferred", by="history", agent_id=call.agent_id)
         begins = bool(request.messages) and not any(message.role == "assistant" for message in request.messages)
-        same = self._store.last_asked(who, hashes[-1], named.session_id if named else None) if begins else None
+        same: Asked | None = None
+        if begins and (named is not None or self._inference.may_repeat(who, hashes[-1])):
+            same = self._store.last_asked(who, hashes[-1], named.session_id if named else None)
         if named is not None:
             return self._inference.agent(who, named, request.messages, same) if begins else named
         return self._inference.find(who, request.messages, same) or new_session()
@@ -337,7 +343,8 @@ class _Record:
 
 def _with_known_options(request: ChatRequest, renderer: Renderer) -> ChatRequest:
     """Options that the template does not read are no difference between two conversations."""
-    return replace(request, options=renderer.known(request.options))
+    known = renderer.known(request.options)
+    return request if known == request.options else replace(request, options=known)
 
 
 def _kind(rule: SideCallRule | None, joined: Link, earlier: ModelCall | None) -> tuple[CallKind, str | None]:

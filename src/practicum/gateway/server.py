@@ -9,6 +9,7 @@ closed sees a read error, so it is longer than the pools of the usual clients ke
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import ipaddress
 import logging
@@ -92,14 +93,70 @@ def check_host(host: str, *, allow_remote: bool) -> None:
     )
 
 
+def bind(config: ServerConfig) -> list[socket.socket]:
+    """Sockets that hold the configured address and do not listen yet, so that a taken one is known before a model is
+    loaded for nothing.
+
+    Raises: ConfigError naming the address and the way out.
+    """
+    bound: list[socket.socket] = []
+    failure: OSError | None = None
+    try:
+        found = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol_number, _, address in dict.fromkeys(found):
+            try:
+                bound.append(_bound(socket.socket(family, kind, protocol_number), address))
+            except OSError as error:
+                if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                    raise
+                failure = error  # a name may stand for an address of a family that this machine does not have
+        if failure is not None and not bound:
+            raise failure
+    except OSError as error:
+        for sock in bound:
+            sock.close()
+        raise _cannot_listen(config.host, config.port, error) from error
+    return bound
+
+
+def _bound(sock: socket.socket, address: Any) -> socket.socket:
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if sock.family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.setblocking(False)
+        sock.bind(address)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> ConfigError:
+    if error.errno == errno.EADDRINUSE:
+        return ConfigError(
+            f"Port {port} of {host} is taken: another program listens there.",
+            hint="Stop that one, or choose another port: `--port 0` takes a free one.",
+            param="server.port",
+        )
+    return ConfigError(
+        f"Nobody can listen at port {port} of {host!r} here: {error.strerror}.",
+        hint="Give an address of this machine and a port of 1024 or above: `--host`, `--port`.",
+        param="server.host",
+    )
+
+
 class Server(uvicorn.Server):
     """A server that tells its port once it listens."""
 
     started_at: Callable[[int], None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen."""
-        await super().startup(sockets)
+        """Listen. Raises ConfigError where somebody else has come to listen at a bound address since."""
+        try:
+            await super().startup(sockets)
+        except OSError as error:
+            raise _cannot_listen(self.config.host, self.config.port, error) from error
         if self.started and self.started_at is not None:
             self.started_at(self.servers[0].sockets[0].getsockname()[1])
 
@@ -133,6 +190,7 @@ def run(
     background: Sequence[Callable[[], Awaitable[None]]] = (),
     started: Callable[[int], None] | None = None,
     timing: Timing = Timing(),
+    sockets: list[socket.socket] | None = None,
 ) -> None:
     """Serve until interrupted; running answers get `timing.shutdown_s` to finish.
 
@@ -143,12 +201,15 @@ def run(
         background: work beside the server, cancelled with it; one that fails is logged and does not stop the server.
         started: told the port once the server listens.
         timing: how long running answers get.
+        sockets: from `bind`; without, the address is taken here.
+
+    Raises: ConfigError for a host that is not allowed, or an address that cannot be had.
     """
     running = server(app, config, allow_remote=allow_remote, timing=timing)
     running.started_at = started
     allow_many_sockets()
     _spare_garbage_collector()
-    asyncio.run(serve(running, background))
+    asyncio.run(serve(running, background, bind(config) if sockets is None else sockets))
 
 
 def allow_many_sockets() -> None:
@@ -167,11 +228,15 @@ def _spare_garbage_collector() -> None:
     gc.set_threshold(10_000, 20, 100)
 
 
-async def serve(running: uvicorn.Server, background: Sequence[Callable[[], Awaitable[None]]] = ()) -> None:
+async def serve(
+    running: uvicorn.Server,
+    background: Sequence[Callable[[], Awaitable[None]]] = (),
+    sockets: list[socket.socket] | None = None,
+) -> None:
     """`run` inside an event loop."""
     jobs = [asyncio.create_task(_guarded(job)) for job in background]
     try:
-        await running.serve()
+        await running.serve(sockets)
     finally:
         for job in jobs:
             job.cancel()

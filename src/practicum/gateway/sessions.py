@@ -93,8 +93,8 @@ def named_session(
                 )
             return Session(session_id=value, source="url" if source == "url" else "header", agent_id=agent_id)
     for name in HARNESS_HEADERS:
-        value = headers.get(name, "")
-        if _VALID.fullmatch(value):
+        value = headers.get(name)
+        if value is not None and _VALID.fullmatch(value):
             return Session(session_id=value, source="harness", by=name, agent_id=agent_id)
     for field, read in BODY_FIELDS.items():
         value = read(body or {})
@@ -106,8 +106,8 @@ def named_session(
 def named_agent(headers: Mapping[str, str]) -> str | None:
     """The sub-agent that the headers name; None for the main agent."""
     for name, only_sub_agents in AGENT_HEADERS:
-        value = headers.get(name, "")
-        if headers.get(only_sub_agents) and _VALID.fullmatch(value):
+        value = headers.get(name)
+        if value is not None and headers.get(only_sub_agents) and _VALID.fullmatch(value):
             return value
     return None
 

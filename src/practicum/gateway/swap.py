@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -62,7 +63,7 @@ class Swapper:
         self._sampler = sampler
         self._poll_s = poll_s
         self._clock = clock
-        self._loading: dict[int, asyncio.Lock] = {}
+        self._loading: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._pause_s = poll_s
         self._retry_at = 0.0
         self._failed: int | None = None
@@ -124,7 +125,7 @@ class Swapper:
 
     async def _load(self, policy: PolicyVersion) -> None:
         """One load of a version at a time; other versions do not wait for it."""
-        async with self._loading.setdefault(policy.version, asyncio.Lock()):
+        async with self._loading[policy.version]:
             path = None if policy.adapter_path is None else Path(policy.adapter_path)
             await self._sampler.load(policy.version, path, policy.digest)
 

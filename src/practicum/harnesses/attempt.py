@@ -17,10 +17,11 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from practicum.errors import HarnessError, PracticumError
+from practicum.errors import HarnessError, PracticumError, SandboxError
 from practicum.harnesses.grading import Evidence, GraderFactory, grade, wanted_to_end
 from practicum.harnesses.harness import Endpoint, Harness, HarnessEnd, HarnessJob
 from practicum.harnesses.line import Gate
+from practicum.sandboxes.on_demand import OnDemand
 from practicum.sandboxes.sandbox import Limits, Sandbox, SandboxProvider, SandboxSpec
 from practicum.types.calls import ModelCall
 from practicum.types.outcomes import Outcome
@@ -161,12 +162,15 @@ class AttemptRun:
             workdir=self._task.workdir,
         )
         limit_s = self._task.timeouts.prepare_s
+        provider = self._means.sandboxes
+        if getattr(self._means.harnesses.get(self._task.harness), "sandbox_on_demand", False):
+            provider = OnDemand(provider)
         async with self._pools.prepare.entered(self._task.priority):
             await self._journal.state("preparing")
             async with self._stage("prepare"):
                 try:
                     async with asyncio.timeout(min(limit_s, self._left_s)):
-                        sandbox = await _enter(stack, self._means.sandboxes.open(spec))
+                        sandbox = await _enter(stack, provider.open(spec))
                 except TimeoutError as error:
                     raise _Ended(End(cause="sandbox_failed", error=f"it was not ready within {limit_s:g} s")) from error
                 except Exception as error:  # a provider may be the customer's own
@@ -212,6 +216,8 @@ class AttemptRun:
             return End(cause="harness_failed", error=f"no harness {self._task.harness!r} is configured"), None
         job = HarnessJob(
             rollout_id=self._rollout.rollout_id,
+            task_id=self._task.task_id,
+            index=self._rollout.index,
             instruction=instruction,
             endpoint=self._endpoint,
             turn=turn,
@@ -231,9 +237,10 @@ class AttemptRun:
                     raise
                 return End(cause="harness_failed", error="the run was cancelled, and not by the service"), None
             except Exception as error:  # an adapter may be the customer's own
-                if not isinstance(error, HarnessError):
+                if not isinstance(error, HarnessError | SandboxError):
                     _log.warning("harness %s failed", self._task.harness, exc_info=error)
-                return End(cause="harness_failed", error=_said(error)), None
+                lost: Cause = "sandbox_failed" if isinstance(error, SandboxError) else "harness_failed"
+                return End(cause=lost, error=_said(error)), None
         if ended is None:
             limit = f"{self._task.timeouts.agent_s:g} s on the agent's clock"
             return End(cause="agent_timeout", error=f"instruction {turn + 1} took longer than {limit}"), None

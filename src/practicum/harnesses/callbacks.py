@@ -101,7 +101,7 @@ class Callbacks:
                 }
                 try:
                     answer = await http.post(url, content=body, headers=headers)
-                except httpx.HTTPError as error:
+                except (httpx.HTTPError, httpx.InvalidURL) as error:
                     reason = f"{type(error).__name__}: {error}"
                 else:
                     if answer.is_success:

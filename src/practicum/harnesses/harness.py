@@ -7,9 +7,9 @@ the run ended. It must not know tokens, graders or training.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from practicum.sandboxes.sandbox import Sandbox
 
@@ -30,10 +30,13 @@ class HarnessJob:
     """One run of a harness in a prepared sandbox.
 
     `turn` counts the instructions of a rollout from 0: a later one goes on in the same sandbox, with the harness's own
-    way of resuming its last conversation where it has one. `options` belong to the adapter.
+    way of resuming its last conversation where it has one. `options` belong to the adapter. `index` is the rollout's
+    number within its group, from 0.
     """
 
     rollout_id: str
+    task_id: str = ""
+    index: int = 0
     instruction: str
     endpoint: Endpoint
     turn: int = 0
@@ -57,7 +60,12 @@ class HarnessEnd:
 
 
 class Harness(Protocol):
-    """An adapter. One instance serves many runs at once."""
+    """An adapter. One instance serves many runs at once.
+
+    An adapter may have `check(options)`, which raises UsageError for a task's options when the task is submitted;
+    `sandbox_on_demand` true where it takes an `OnDemandSandbox`, made when it is first used; and `aclose()`, awaited
+    when the service ends.
+    """
 
     @property
     def name(self) -> str:
@@ -71,3 +79,12 @@ class Harness(Protocol):
 
     async def collect(self, handle: str) -> HarnessEnd:
         """Wait for the run's end and forget the handle. Cancelling it ends the run and all of its processes."""
+
+
+@runtime_checkable
+class ChecksJobs(Protocol):
+    """What an adapter may have beside: it knows before anything is queued that a job cannot be started."""
+
+    def check(self, job: HarnessJob, finds: Callable[[str], bool]) -> None:
+        """Raises UsageError naming the option at fault. `finds` tells whether sandboxes have a program; where that is
+        not known it says yes. The job's endpoint and rollout are not real yet."""

@@ -109,6 +109,11 @@ class PythonAgent(ProcessHarness):
             return [chosen.python, *(filled(part, job) for part in chosen.script)]
         return [chosen.python, "-c", _CHILD, str(chosen.function)]
 
+    def needs_of(self, job: HarnessJob) -> str:
+        """The interpreter, and the framework where there is one."""
+        python = f"`{options(job, PythonOptions).python}`"
+        return python if self.needs == PythonAgent.needs else f"{self.needs}, for {python},"
+
     def installed(self, job: HarnessJob) -> Sequence[str]:
         """Whether the interpreter finds the framework."""
         found = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({self.needs!r}) is None)"

@@ -11,18 +11,18 @@ know which sandbox it runs in, nor what the harness said to the model.
 
 from __future__ import annotations
 
-import asyncio
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from practicum.errors import HarnessError, NotFound, SandboxError, UsageError
+from practicum.errors import HarnessError, NotFound, PracticumError, SandboxError, UsageError
 from practicum.harnesses.harness import Endpoint, HarnessEnd, HarnessJob, HarnessState
+from practicum.harnesses.options import read_options
+from practicum.harnesses.runs import Runs
 from practicum.sandboxes.sandbox import Exited, Sandbox
-from practicum.types.ids import new_id
 
 _LOG_CHARS = 8_000
 _MISSING, _NOT_WRITTEN = 127, 126
@@ -50,7 +50,7 @@ class ProcessHarness(ABC):
     install: ClassVar[str]
 
     def __init__(self) -> None:
-        self._runs: dict[str, asyncio.Task[HarnessEnd]] = {}
+        self._runs = Runs(self.name)
 
     @abstractmethod
     def command(self, job: HarnessJob) -> Sequence[str]:
@@ -77,48 +77,47 @@ class ProcessHarness(ABC):
         """What the harness gave as its answer; by default what it printed to stdout."""
         return exited.stdout.strip()
 
+    def needs_of(self, job: HarnessJob) -> str:
+        """What must be installed for a job, in words; the program that is started unless a subclass knows better."""
+        return f"`{self.command(job)[0]}`"
+
+    def check(self, job: HarnessJob, finds: Callable[[str], bool]) -> None:
+        """Raises UsageError for options that do not fit, and for a program that no sandbox would find."""
+        program = next(iter(self.command(job)))
+        env = {**self.env(job), **job.env}
+        self.files(job)
+        self.stdin(job)
+        is_found_by_path = "/" not in program or program.startswith("/")  # else it lies in the working folder
+        if is_found_by_path and "PATH" not in env and not finds(program):
+            raise self._missing(job, UsageError)
+
     async def submit(self, job: HarnessJob, sandbox: Sandbox) -> str:
         """Write the files and start. Raises UsageError for wrong options, HarnessError where it cannot be started."""
         command = list(self.command(job))
         env = {"NO_COLOR": "1", "TERM": "dumb", **self.env(job), **job.env}
-        await self._set_up(self.installed(job), self.files(job), env, sandbox)
-        handle = new_id("run")
-        self._runs[handle] = asyncio.create_task(self._run(job, sandbox, command, env), name=f"{self.name} {handle}")
-        return handle
+        await self._set_up(job, env, sandbox)
+        return self._runs.start(self._run(job, sandbox, command, env))
 
     async def status(self, handle: str) -> HarnessState:
         """Whether the run goes on. Raises NotFound."""
-        return "ended" if self._known(handle).done() else "running"
+        return self._runs.state(handle)
 
     async def collect(self, handle: str) -> HarnessEnd:
         """Wait for the end. Raises NotFound; HarnessError where the run was lost."""
-        run = self._known(handle)
         try:
-            return await run  # a cancelled wait cancels the run and comes back when that has ended
+            return await self._runs.end(handle)
         except SandboxError as error:
             raise HarnessError(f"{self.name} was lost: {error.message}", hint=error.hint) from error
-        finally:
-            self._runs.pop(handle, None)
 
-    def _known(self, handle: str) -> asyncio.Task[HarnessEnd]:
-        run = self._runs.get(handle)
-        if run is None:
-            raise NotFound(f"{self.name} has no run {handle[:80]!r}.", hint="A run is forgotten once it is collected.")
-        return run
-
-    async def _set_up(
-        self, installed: Sequence[str], files: Mapping[str, str], env: Mapping[str, str], sandbox: Sandbox
-    ) -> None:
+    async def _set_up(self, job: HarnessJob, env: Mapping[str, str], sandbox: Sandbox) -> None:
         """One shell in the sandbox, whatever its kind: only there is known where HOME and the executable are."""
         try:
-            done = await sandbox.run(["sh", "-s"], stdin=_script(installed, files), env=env)
+            script = _script(self.installed(job), self.files(job))
+            done = await sandbox.run(["sh", "-s"], stdin=script, env=env)
         except SandboxError as error:
             raise HarnessError(f"{self.name} cannot be started: {error.message}", hint=error.hint) from error
         if done.exit_code == _MISSING:
-            raise HarnessError(
-                f"{self.name} cannot be started: it is not installed where the sandbox looks for it.",
-                hint=f"Install it with `{self.install}`, and see that it is on the sandbox's PATH.",
-            )
+            raise self._missing(job, HarnessError)
         if done.exit_code != 0:
             said = done.stderr.strip()[-300:] or f"status {done.exit_code}"
             raise HarnessError(f"{self.name} cannot be started: its configuration could not be written: {said}")
@@ -141,6 +140,12 @@ class ProcessHarness(ABC):
             error=error,
         )
 
+    def _missing(self, job: HarnessJob, kind: type[PracticumError]) -> PracticumError:
+        return kind(
+            f"{self.name} cannot be started: {self.needs_of(job)} is not installed where the sandbox looks for it.",
+            hint=f"Install it with {self.install}, and see that it is on the sandbox's PATH.",
+        )
+
     def _error(self, job: HarnessJob, exited: Exited) -> str | None:
         if exited.timed_out:
             return f"{self.name} did not end within {job.timeout_s or 0:g} s"
@@ -151,16 +156,7 @@ class ProcessHarness(ABC):
 
 def options(job: HarnessJob, kind: type[O]) -> O:
     """The job's options as an adapter's own record. Raises UsageError naming the option at fault."""
-    try:
-        return kind.model_validate(dict(job.options), strict=True)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "options"
-        raise UsageError(
-            f"The harness option `{where}` is wrong: {first['msg']}.",
-            hint=f"There are: {', '.join(kind.model_fields)}.",
-            param=where,
-        ) from error
+    return read_options(kind, job.options, "The harness option {option}")
 
 
 def openai_env(endpoint: Endpoint) -> dict[str, str]:

@@ -17,15 +17,17 @@ class QueueLock:
         self._file: int | None = None
 
     def acquire(self) -> None:
-        """Raises Conflict where another service holds it."""
+        """Hold it; again is harmless. Raises Conflict where another service does."""
+        if self._file is not None:
+            return
         file = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(file)
             raise Conflict(
-                "Another rollout service runs the rollouts of this store.",
-                hint="Use that one, or stop it first.",
+                f"Another rollout service runs the rollouts of {self._path.parent}.",
+                hint="Submit to that one, stop it first, or give this one a `--home` of its own.",
                 code="rollouts_locked",
             ) from error
         self._file = file

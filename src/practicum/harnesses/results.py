@@ -19,12 +19,14 @@ from practicum.types.rollouts import CAUSES, Rollout
 class RolloutResult:
     """`reward` is the rollout's one reward, None where there is none. `rows` hold its trained tokens; `refusals` name
     the calls that train nothing, with the reason. `excluded` says why the rollout takes no part, None where it does.
+    `truncated`: the last call that its rows train ended at the token limit.
     """
 
     rollout: Rollout
     rows: tuple[TrainingRow, ...] = ()
     refusals: Mapping[str, str] = field(default_factory=dict)
     excluded: str | None = None
+    truncated: bool = False
 
     @property
     def group(self) -> tuple[str, str]:
@@ -50,6 +52,7 @@ def result(rollout: Rollout, calls: Sequence[ModelCall], *, max_length: int | No
         rows=made.rows,
         refusals=made.refusals,
         excluded=_excluded(rollout, bool(made.rows), made.counts),
+        truncated=_truncated(calls, made.rows),
     )
 
 
@@ -59,6 +62,13 @@ def by_group(results: Iterable[RolloutResult]) -> dict[tuple[str, str], list[Rol
     for one in results:
         groups.setdefault(one.group, []).append(one)
     return groups
+
+
+def _truncated(calls: Sequence[ModelCall], rows: Sequence[TrainingRow]) -> bool:
+    """By the finish reason of the last trained call, whatever ids end a completion."""
+    trained = {call_id for row in rows for call_id in row.call_ids}
+    reasons = [call.finish_reason for call in calls if call.call_id in trained]
+    return bool(reasons) and reasons[-1] == "length"
 
 
 def _excluded(rollout: Rollout, has_rows: bool, counts: Mapping[str, int]) -> str | None:

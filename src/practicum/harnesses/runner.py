@@ -18,7 +18,7 @@ from practicum.harnesses.harness import Endpoint
 from practicum.harnesses.journal import RolloutJournal
 from practicum.harnesses.line import Gate, Line
 from practicum.store import Store
-from practicum.types.rollouts import CAUSES, Cause, Rollout, Task
+from practicum.types.rollouts import CAUSES, Rollout, Task
 
 _STOP_S = 10.0
 _READ_AGAIN_S = 0.2
@@ -51,7 +51,7 @@ class RolloutLimits:
 
 @dataclass(slots=True)
 class Flight:
-    """A rollout under way. `called_off` is why it is being ended from outside."""
+    """A rollout under way. `called_off` is the end that it is being given from outside."""
 
     journal: RolloutJournal
     task_of: Task
@@ -59,7 +59,7 @@ class Flight:
     started: bool = False
     settling: bool = False
     in_ready: bool = True
-    called_off: Cause | None = None
+    called_off: End | None = None
 
 
 class Runner:
@@ -135,7 +135,7 @@ class Runner:
                 self._line.push(rollout_id, self._tasks_of[rollout_id].priority)
                 await asyncio.sleep(_READ_AGAIN_S)
 
-    async def call_off(self, rollout_id: str, cause: Cause) -> asyncio.Task[None] | None:
+    async def call_off(self, rollout_id: str, end: End) -> asyncio.Task[None] | None:
         """End a rollout from outside; returns the task that tears it down, where there is one."""
         timer = self._paused.pop(rollout_id, None)
         if timer is not None:
@@ -143,14 +143,14 @@ class Runner:
         if self._line.discard(rollout_id) or timer is not None:
             self._tasks_of.pop(rollout_id, None)
             journal = RolloutJournal(self._store, self._store.get_rollout(rollout_id), _nothing)
-            await journal.end(End(cause=cause))
+            await journal.end(end)
             await self._ended(rollout_id)
             return None
         flight = self.flights.get(rollout_id)
         if flight is None:
             return None
         if flight.called_off is None:
-            flight.called_off = cause
+            flight.called_off = end
             if flight.started and not flight.settling and flight.runs is not None:
                 flight.runs.cancel()
         return flight.runs
@@ -166,6 +166,7 @@ class Runner:
     async def _fly(self, flight: Flight) -> None:
         flight.started = True
         rollout_id = flight.journal.rollout_id
+        broken: End | None = None
         try:
             end = await self._attempt(flight)
         except asyncio.CancelledError:
@@ -173,14 +174,18 @@ class Runner:
                 await self._give_back(flight)
                 raise
             _uncancel()
-            end = End(cause=flight.called_off)
+            end = flight.called_off
+        except Exception as error:  # a fault of the program's own costs this rollout, and no other
+            broken = end = _broken(rollout_id, error)
         finally:
             self._leaver(rollout_id)()
             self._alive.leave()
         flight.settling = True
         try:
             if end is not None:
-                await self._settle(flight, end)
+                await self._settle(flight, end, again=broken is None)
+        except Exception as error:
+            await self._end_anyway(flight, _broken(rollout_id, error))
         finally:
             if self.flights.get(rollout_id) is flight:
                 del self.flights[rollout_id]
@@ -188,7 +193,7 @@ class Runner:
     async def _attempt(self, flight: Flight) -> End | None:
         """Run one attempt to its end; None where the rollout had ended already."""
         if flight.called_off is not None:
-            return End(cause=flight.called_off)
+            return flight.called_off
         task, journal = flight.task_of, flight.journal
         rollout = await journal.begin()
         if rollout is None:
@@ -208,11 +213,11 @@ class Runner:
         )
         return await run.run()
 
-    async def _settle(self, flight: Flight, end: End) -> None:
-        """Queue the rollout again, or end it."""
+    async def _settle(self, flight: Flight, end: End, *, again: bool) -> None:
+        """Queue the rollout again where its end's cause wants that, or end it."""
         journal = flight.journal
         await journal.agent_is_done()
-        if CAUSES[end.cause].retried and flight.called_off is None:
+        if again and CAUSES[end.cause].retried and flight.called_off is None:
             faults = sum(lost.cause != "interrupted" for lost in (await journal.read()).attempts)
             if faults + 1 < self._limits.attempts:
                 await journal.lost(end.cause, end.error)
@@ -220,9 +225,17 @@ class Runner:
                     self._pause(flight, self._limits.retry_pause_s * 2**faults)
                     return
         if flight.called_off is not None and CAUSES[end.cause].retried:
-            end = End(cause=flight.called_off)
+            end = flight.called_off
         await journal.end(end)
         await self._ended(journal.rollout_id)
+
+    async def _end_anyway(self, flight: Flight, end: End) -> None:
+        """End a rollout that could not be settled; one that cannot be ended either stays for the next service."""
+        try:
+            if await flight.journal.end(end):
+                await self._ended(flight.journal.rollout_id)
+        except Exception:
+            _log.exception("rollout %s could not be ended", flight.journal.rollout_id)
 
     def _pause(self, flight: Flight, pause_s: float) -> None:
         rollout_id = flight.journal.rollout_id
@@ -254,6 +267,11 @@ class Runner:
                 self._ready.leave()
 
         return leave
+
+
+def _broken(rollout_id: str, error: Exception) -> End:
+    _log.error("the service failed at rollout %s", rollout_id, exc_info=error)
+    return End(cause="interrupted", error=f"the service failed: {type(error).__name__}: {error}")
 
 
 def _uncancel() -> None:

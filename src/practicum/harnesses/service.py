@@ -16,6 +16,7 @@ formats, or what a reward is used for.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,9 +26,10 @@ from typing import Self
 import httpx
 
 from practicum.capture.stalls import Stalls
-from practicum.errors import Conflict, NotFound, PracticumError, RequestError
+from practicum.errors import Conflict, NotFound
+from practicum.harnesses.admission import check_task, close_all
 from practicum.harnesses.attempt import End, Means, StallClock
-from practicum.harnesses.callbacks import Callbacks, callback_secret, check_callback_url
+from practicum.harnesses.callbacks import Callbacks, callback_secret
 from practicum.harnesses.grading import GraderFactory
 from practicum.harnesses.harness import Harness
 from practicum.harnesses.journal import RolloutJournal, until_it_works
@@ -40,6 +42,7 @@ from practicum.types.calls import ModelCall
 from practicum.types.ids import new_id
 from practicum.types.rollouts import CAUSES, Cause, Group, Rollout, Task
 
+_log = logging.getLogger("practicum.harnesses.service")
 MOST_INTERRUPTIONS = 20
 OWNER = "owner"
 
@@ -70,6 +73,7 @@ class RolloutService:
         limits: of the stages.
         sandbox_limits: of each sandbox's processes.
         stalls: the gateway's, where it runs in this process; without, the agent's clock is the wall's.
+        check_model: raises NotFound for a model's name that the gateway would refuse a rollout.
         callback_hosts: hosts beside this machine that callbacks may go to.
         callback_transport: an httpx transport; tests give their own.
     """
@@ -86,11 +90,13 @@ class RolloutService:
         limits: RolloutLimits = RolloutLimits(),
         sandbox_limits: Limits = Limits(),
         stalls: StallClock | None = None,
+        check_model: Callable[[str], None] | None = None,
         callback_hosts: Collection[str] = (),
         callback_transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self.gateway = gateway
         self._store = store
+        self._check_model = check_model
         self._callback_hosts = callback_hosts
         self._callbacks = Callbacks(
             callback_secret(store.key_secret), sleep=asyncio.sleep, transport=callback_transport
@@ -115,21 +121,25 @@ class RolloutService:
 
     # -- lifetime ------------------------------------------------------------------------------------------------
 
+    def claim(self) -> None:
+        """Take the right to run this store's rollouts before entering. Raises Conflict where another has it."""
+        self._lock.acquire()
+
     async def __aenter__(self) -> Self:
         """Take up what is under way. Raises Conflict where another service runs this store's rollouts."""
         self._lock.acquire()
         try:
             await self._recover()
-        except BaseException:
-            self._lock.release()
+            self._tasks = await asyncio.TaskGroup().__aenter__()
+            self._jobs = [self._tasks.create_task(self._runner.dispatch(self._tasks))]
+            for live in list(self._live.values()):
+                await self._look_at(live)
+            for group_id in self._store.untold_groups():
+                if group_id not in self._live:
+                    self._tell(group_id)
+        except BaseException as error:
+            await self.__aexit__(type(error), error, error.__traceback__)
             raise
-        self._tasks = await asyncio.TaskGroup().__aenter__()
-        self._jobs = [self._tasks.create_task(self._runner.dispatch(self._tasks))]
-        for live in list(self._live.values()):
-            await self._look_at(live)
-        for group_id in self._store.untold_groups():
-            if group_id not in self._live:
-                self._tell(group_id)
         return self
 
     async def __aexit__(
@@ -150,6 +160,7 @@ class RolloutService:
             waited_for, self._live = self._live, {}
             for live in waited_for.values():
                 live.changed.set()
+            await close_all(self._means.harnesses.values())
 
     # -- submit, status, collect ---------------------------------------------------------------------------------
 
@@ -167,10 +178,8 @@ class RolloutService:
         Raises: RequestError naming the field; Conflict where `key` was used for another task.
         """
         self.check(task)
-        callback = "pending" if task.callback_url else "none"
-        wanted = Group(
-            group_id=new_id("group"), principal=principal, task=task, created_at=time.time(), callback=callback
-        )
+        told = "pending" if task.callback_url else "none"
+        wanted = Group(group_id=new_id("group"), principal=principal, task=task, created_at=time.time(), callback=told)
         ids = [new_id("rollout") for _ in range(task.num_samples)]
         made = self._store.submit_rollouts(wanted, key or wanted.group_id, ids)
         group = await asyncio.wrap_future(made)
@@ -184,21 +193,7 @@ class RolloutService:
 
     def check(self, task: Task) -> None:
         """Raises RequestError naming the field of a task that would be refused."""
-        if task.harness not in self._means.harnesses:
-            known = ", ".join(sorted(self._means.harnesses)) or "none"
-            raise RequestError(f"There is no harness {task.harness!r}.", hint=f"There are: {known}.", param="harness")
-        for name, options in task.graders.items():
-            if name not in self._means.graders:
-                known = ", ".join(sorted(self._means.graders)) or "none"
-                raise RequestError(f"There is no grader {name!r}.", hint=f"There are: {known}.", param="graders")
-            try:
-                self._means.graders[name](options)
-            except PracticumError as error:
-                raise RequestError(
-                    f"`graders.{name}`: {error.message}", hint=error.hint, param=f"graders.{name}"
-                ) from error
-        if task.callback_url is not None:
-            check_callback_url(task.callback_url, self._callback_hosts)
+        check_task(task, self._means, check_model=self._check_model, callback_hosts=self._callback_hosts)
 
     def status(self, group_id: str) -> Group:
         """A group with its rollouts as they stand. Raises NotFound."""
@@ -273,7 +268,7 @@ class RolloutService:
         self._require_running()
         if rollout_id is None and group_id in self._live:
             self._live[group_id].stopped = True
-        await self._call_off(wanted, "cancelled", wait=True)
+        await self._call_off(wanted, End(cause="cancelled"), wait=True)
         return self._store.get_group(group_id)
 
     async def go_on(self, rollout_id: str, instruction: str, *, turn: int | None = None) -> Rollout:
@@ -352,19 +347,27 @@ class RolloutService:
         if not open_ids:
             if was_last and live.group.callback == "pending":
                 self._tell(group_id)
-        elif not live.stopped and self._has_enough(live, states):
+        elif not live.stopped and (end := await self._early_end(live, states)) is not None:
             live.stopped = True
-            await self._call_off(open_ids, "stopped_early", wait=False)
+            await self._call_off(open_ids, end, wait=False)
 
-    def _has_enough(self, live: _Live, states: Sequence[tuple[str, str, Cause | None]]) -> bool:
-        wanted = live.group.task.stop_after
+    async def _early_end(self, live: _Live, states: Sequence[tuple[str, str, Cause | None]]) -> End | None:
+        """What the rest of a group is ended with, where it has enough, or where nobody can say whether it has."""
+        wanted, group_id = live.group.task.stop_after, live.group.group_id
         scored = sum(cause is not None and CAUSES[cause].scored for _, _, cause in states)
         if wanted is not None and scored >= wanted:
-            return True
-        return live.until is not None and live.until(self._store.get_group(live.group.group_id).rollouts)
+            return End(cause="stopped_early")
+        if live.until is None:
+            return None
+        group = await until_it_works(group_id, lambda: asyncio.to_thread(self._store.get_group, group_id))
+        try:
+            return End(cause="stopped_early") if live.until(group.rollouts) else None
+        except Exception as error:  # the caller's own code
+            _log.warning("the condition that ends group %s failed", group_id, exc_info=error)
+            return End(cause="cancelled", error=f"`until` failed: {type(error).__name__}: {error}")
 
-    async def _call_off(self, rollout_ids: Sequence[str], cause: Cause, *, wait: bool) -> None:
-        teardowns = [await self._runner.call_off(rollout_id, cause) for rollout_id in rollout_ids]
+    async def _call_off(self, rollout_ids: Sequence[str], end: End, *, wait: bool) -> None:
+        teardowns = [await self._runner.call_off(rollout_id, end) for rollout_id in rollout_ids]
         running = [task for task in teardowns if task is not None]
         if wait and running:
             await asyncio.wait(running)
@@ -375,20 +378,16 @@ class RolloutService:
             self._jobs.append(self._tasks.create_task(self._deliver(group_id)))
 
     async def _deliver(self, group_id: str) -> None:
-        group = self._store.get_group(group_id)
+        group = await until_it_works(group_id, lambda: asyncio.to_thread(self._store.get_group, group_id))
         url = group.task.callback_url
         assert url is not None, "only groups with an address are pending"
-        document = {
-            "type": "rollouts.ended",
-            "group_id": group_id,
-            "task_id": group.task.task_id,
-            "rollouts": [
-                {"rollout_id": one.rollout_id, "index": one.index, "cause": one.cause, "reward": one.reward}
-                for one in group.rollouts
-            ],
-        }
+        ended = [
+            {"rollout_id": one.rollout_id, "index": one.index, "cause": one.cause, "reward": one.reward}
+            for one in group.rollouts
+        ]
+        document = {"type": "rollouts.ended", "group_id": group_id, "task_id": group.task.task_id, "rollouts": ended}
         word = await self._callbacks.deliver(url, f"msg_{group_id}", document)
-        await asyncio.wrap_future(self._store.set_callback(group_id, word))
+        await until_it_works(group_id, lambda: asyncio.wrap_future(self._store.set_callback(group_id, word)))
 
     async def _calls(self, session_id: str) -> list[ModelCall]:
         return await asyncio.to_thread(self._store.calls, session_id)

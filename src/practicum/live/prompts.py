@@ -52,6 +52,20 @@ class PromptBook:
         messages = with_hindsight(request.messages, comments)
         return tuple(self.renderer.render(messages, request.tools, request.options))
 
+    def told_ids(self, call: ModelCall, *, solution: str, feedback: str) -> tuple[int, ...]:
+        """The call's prompt, re-rendered with a solution of the task and what was said of an attempt, where there are
+        such, in its last user message; what a rollout's own teacher reads. Without a user message it is as it was.
+        """
+        request = self._request(call)
+        blocks = (("A right solution of this task:", solution), ("What was said of an attempt:", feedback))
+        added = "".join(f"\n\n{head}\n{text}" for head, text in blocks if text)
+        messages = list(request.messages)
+        last = max((at for at, message in enumerate(messages) if message.role == "user"), default=None)
+        if last is None or not added:
+            return call.prompt_ids
+        messages[last] = replace(messages[last], content=messages[last].content + added)
+        return tuple(self.renderer.render(messages, request.tools, request.options))
+
     def answer_ids(self, text: str, *, behind: Sequence[int] = ()) -> tuple[int, ...]:
         """Ids of an answer that a person wrote, with the id that ends the turn.
 

@@ -1,4 +1,4 @@
-"""A run as named steps, each with its output on record: what `learn` and `intern` have in common.
+"""A run as named steps, each with its output on record: what `learn` and `train` have in common.
 
 A run that was killed goes on at the first step without a record. Steps read only the records before them and append
 their own, so doing one twice gives the same record, and only `decide` can move the live pointer, in one transaction
@@ -26,7 +26,7 @@ from practicum.types.training import Progress
 
 Outputs = dict[str, dict[str, Any]]
 Step = Callable[[str, Outputs], dict[str, Any]]
-RunKind = Literal["learn", "intern"]
+RunKind = Literal["learn", "train"]
 
 
 def silent(stage: str, done: int, total: int, figures: Mapping[str, Any]) -> None:
@@ -64,7 +64,8 @@ class Steps:
         self._progress = progress
 
     def run(self) -> tuple[str, Decision | None]:
-        """Resume or start a run; returns its id and the decision, or None where training stopped itself.
+        """Resume or start a run; returns its id and the decision, or None where training stopped itself or no
+        decision was wanted.
 
         Raises: UsageError where there is nothing to learn from; Conflict where another learner holds the lease.
         """
@@ -105,7 +106,7 @@ class Steps:
                 self._record(run_id, name, outputs[name])
             self._progress(name, 1, 1, {})
         self._store.set_run_state(run_id, "finished", fence=self._fence).result()
-        return decision_from(outputs["decide"]["decision"])
+        return decision_from(outputs["decide"]["decision"]) if "decide" in outputs else None
 
     def _record(self, run_id: str, step: str, output: dict[str, Any]) -> None:
         self._store.finish_step(run_id, step, output, fence=self._fence).result()

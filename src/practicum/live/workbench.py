@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from practicum.types.local import LocalPolicy
 from practicum.types.policies import PolicyVersion
@@ -29,6 +30,9 @@ class Workbench(Protocol):
 
     def serve(self, version: PolicyVersion) -> None:
         """Make a version servable by `policy`. Raises CorruptArtifact."""
+
+    def configure_distill(self, changed: Mapping[str, Any]) -> None:
+        """Set what the trainer's `distill` loss is; what is not named stays."""
 
     def refresh(self) -> None:
         """Bring `STUDENT` to the trainer's current weights."""

@@ -1,4 +1,4 @@
-"""Where an internship's rollouts run: the gateway and the rollout service, on a thread with an event loop of its own.
+"""Where a training run's rollouts run: the gateway and the rollout service, on a thread with an event loop of its own.
 
 The learner's own sampler serves them, so sampling and training take turns over one copy of the weights. Callers are
 synchronous and wait.
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
 from practicum.config import ServerConfig
 from practicum.errors import ConfigError, Conflict, EngineError, RequestError
@@ -22,6 +22,7 @@ from practicum.harnesses.service import RolloutService
 from practicum.types.rollouts import Task
 
 _START_S = 60.0
+T = TypeVar("T")
 
 
 class ServiceFactory(Protocol):
@@ -56,7 +57,7 @@ class Workshop:
         self._thread.start()
         self._ready.wait(_START_S)
         if self._service is None:
-            raise self._failure or EngineError("The gateway of the internship did not start in time.")
+            raise self._failure or EngineError("The gateway of the run did not start in time.")
         return self
 
     def __exit__(
@@ -79,21 +80,41 @@ class Workshop:
                     f"Task {task.task_id!r}: {error.message}", hint=error.hint or "Mend the task and run again."
                 ) from error
 
+    def submit(self, tasks: Mapping[str, Task]) -> None:
+        """Queue groups under their submission keys, and return. Raises what the service raises."""
+        self._wait_for(self._submitted(tasks))
+
+    def cancel(self, key: str, task: Task) -> None:
+        """Call off the group of a submission. Raises what the service raises."""
+        self._wait_for(self._cancelled(key, task))
+
     def run(self, tasks: Mapping[str, Task]) -> dict[str, list[RolloutResult]]:
         """Each task's results under its submission key. Raises what the service raises."""
+        return self._wait_for(self._collected(tasks))
+
+    def _wait_for(self, work: Coroutine[Any, Any, T]) -> T:
         if self._loop is None or not self._thread.is_alive():
-            raise self._failure or EngineError("The gateway of the internship does not run.")
+            work.close()
+            raise self._failure or EngineError("The gateway of the run does not run.")
         try:
-            return asyncio.run_coroutine_threadsafe(self._collect(tasks), self._loop).result()
+            return asyncio.run_coroutine_threadsafe(work, self._loop).result()
         except (CancelledError, Conflict) as error:
             if not self._over:
                 raise
             self._thread.join()
             raise (self._failure or EngineError("The rollout service ended while rollouts ran.")) from error
 
-    async def _collect(self, tasks: Mapping[str, Task]) -> dict[str, list[RolloutResult]]:
+    async def _submitted(self, tasks: Mapping[str, Task]) -> dict[str, str]:
         assert self._service is not None
-        groups = {key: await self._service.submit(task, key=key) for key, task in tasks.items()}
+        return {key: await self._service.submit(task, key=key) for key, task in tasks.items()}
+
+    async def _cancelled(self, key: str, task: Task) -> None:
+        assert self._service is not None
+        await self._service.cancel(await self._service.submit(task, key=key))
+
+    async def _collected(self, tasks: Mapping[str, Task]) -> dict[str, list[RolloutResult]]:
+        assert self._service is not None
+        groups = await self._submitted(tasks)
         return {key: await self._service.collect(group) for key, group in groups.items()}
 
     def _run(self) -> None:
@@ -113,7 +134,7 @@ class Workshop:
         await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
         if not listening.done():
             await serving
-            raise EngineError("The gateway of the internship did not start.")
+            raise EngineError("The gateway of the run did not start.")
         try:
             async with self._make_service(f"http://127.0.0.1:{listening.result()}") as self._service:
                 self._ready.set()

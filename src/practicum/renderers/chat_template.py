@@ -22,6 +22,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,7 @@ class Renderer:
             template = named.get("default") or next(iter(named.values()))
         return cls(tokenizer, template, family=family)
 
-    @property
+    @cached_property
     def stop_ids(self) -> tuple[int, ...]:
         """Ids that end an answer: the tokenizer's own, and those that the family ends a turn with."""
         ids = set(self.tokenizer.eos_ids)

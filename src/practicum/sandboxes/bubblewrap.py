@@ -21,7 +21,7 @@ from pathlib import Path
 from practicum.errors import SandboxError, UsageError
 from practicum.sandboxes.contained import write_file
 from practicum.sandboxes.folder import MARK, PrivateFolder
-from practicum.sandboxes.local import FolderMaker, FolderSandbox
+from practicum.sandboxes.local import FolderMaker, FolderSandbox, on_this_machine
 from practicum.sandboxes.process import Job, run_kept
 from practicum.sandboxes.relay import Relay, gateway_address
 from practicum.sandboxes.sandbox import Exited, SandboxSpec
@@ -187,6 +187,13 @@ class BubblewrapProvider:
             for path, content in spec.files.items():
                 await sandbox.write(path, content)
             yield sandbox
+
+    def finds(self, program: str) -> bool:
+        """Whether this machine has it; what is hidden inside is not looked at."""
+        return on_this_machine(program)
+
+    def check_workdir(self, workdir: str | None) -> None:
+        """Any place will do."""
 
     async def check(self) -> None:
         """Raises SandboxError where bubblewrap sandboxes cannot be made on this system."""

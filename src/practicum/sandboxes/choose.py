@@ -16,7 +16,7 @@ from practicum.errors import ConfigError, SandboxError
 from practicum.sandboxes.bubblewrap import BubblewrapProvider
 from practicum.sandboxes.inspect_library import InspectProvider
 from practicum.sandboxes.local import LocalProvider
-from practicum.sandboxes.sandbox import Sandbox, SandboxProvider, SandboxSpec
+from practicum.sandboxes.sandbox import LooksAhead, Sandbox, SandboxProvider, SandboxSpec
 
 _log = logging.getLogger("practicum.sandboxes")
 _INSPECT = "inspect:"
@@ -61,6 +61,15 @@ class AutoProvider:
                 self._chosen = await self._choose()
         async with self._chosen.open(spec) as sandbox:
             yield sandbox
+
+    def finds(self, program: str) -> bool:
+        """Whether this machine has it: both kinds see its programs."""
+        return self._first.finds(program)
+
+    def check_workdir(self, workdir: str | None) -> None:
+        """Raises SandboxError where it is known already that the kind cannot."""
+        if isinstance(self._chosen, LooksAhead):
+            self._chosen.check_workdir(workdir)
 
     async def _choose(self) -> SandboxProvider:
         try:

@@ -126,7 +126,7 @@ def _kill_all(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
     while True:
         stopped: set[int] = set()
-        while new := set(_descendants()) - stopped:
+        while new := set(descendants(os.getpid())) - stopped:
             for one in new:
                 _signal(one, signal.SIGSTOP)
             stopped |= new
@@ -148,7 +148,7 @@ def _signal(pid: int, number: signal.Signals) -> None:
 def _over(limits: dict[str, Any]) -> str | None:
     """The limit that the tree as a whole is over, if any."""
     cpu_s, memory, count = 0.0, 0, 0
-    for pid in _descendants():
+    for pid in descendants(os.getpid()):
         count += 1
         if _LINUX:
             cpu_s += _cpu_s(pid)
@@ -181,18 +181,18 @@ def _memory_bytes(pid: int) -> int:
     return total
 
 
-def _descendants() -> list[int]:
-    """All processes below this one."""
+def descendants(of: int) -> list[int]:
+    """All processes below one."""
     found: list[int] = []
     if _CHILDREN_FILES:
-        queue = [os.getpid()]
+        queue = [of]
         while queue:
             below = list(_children(queue.pop()))
             found += below
             queue += below
         return found
     parents = dict(_table())
-    family = {os.getpid()}
+    family = {of}
     while new := {pid for pid, parent in parents.items() if parent in family} - family:
         family |= new
         found += new

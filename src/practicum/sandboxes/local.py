@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import posixpath
+import shutil
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -124,16 +125,29 @@ class LocalProvider:
     @asynccontextmanager
     async def open(self, spec: SandboxSpec) -> AsyncIterator[LocalSandbox]:
         """A sandbox for as long as the context is open. Raises SandboxError."""
-        if spec.workdir is not None:
-            raise SandboxError(
-                f"A local sandbox cannot have its working folder at {spec.workdir}.",
-                hint="Use `bubblewrap`, or a container.",
-            )
+        self.check_workdir(spec.workdir)
         async with self._folders.made() as folder:
             sandbox = LocalSandbox(folder, spec, str(folder.path / "work"))
             for path, content in spec.files.items():
                 await sandbox.write(path, content)
             yield sandbox
+
+    def finds(self, program: str) -> bool:
+        """Whether this machine has it."""
+        return on_this_machine(program)
+
+    def check_workdir(self, workdir: str | None) -> None:
+        """Raises SandboxError for any place: the folder lies where it lies."""
+        if workdir is not None:
+            raise SandboxError(
+                f"A local sandbox cannot have its working folder at {workdir}.",
+                hint="Use `bubblewrap`, or a container.",
+            )
+
+
+def on_this_machine(program: str) -> bool:
+    """Whether the PATH that sandboxes of this machine get leads to a program."""
+    return shutil.which(program, path=os.environ.get("PATH", os.defpath)) is not None
 
 
 class FolderMaker:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 Limit = Literal["cpu", "memory", "processes"]
 
@@ -107,3 +107,14 @@ class SandboxProvider(Protocol):
 
     def open(self, spec: SandboxSpec) -> AbstractAsyncContextManager[Sandbox]:
         """A sandbox for as long as the context is open. Raises SandboxError naming what is missing and the way out."""
+
+
+@runtime_checkable
+class LooksAhead(Protocol):
+    """What a provider may have beside: it knows of some failures before a sandbox is made."""
+
+    def finds(self, program: str) -> bool:
+        """Whether what runs in its sandboxes finds a program, by name or by absolute path."""
+
+    def check_workdir(self, workdir: str | None) -> None:
+        """Raises SandboxError where the working folder cannot appear there."""

@@ -5,12 +5,13 @@
 
 from practicum.store.core import StoreHealth
 from practicum.store.feedback_rows import FeedbackView
-from practicum.store.keys import create_key, list_keys, lookup, revoke
+from practicum.store.keys import Holders, create_key, list_keys, lookup, revoke
 from practicum.store.rollout_rows import RolloutEvent
 from practicum.store.store import Store, open_store
 
 __all__ = [
     "FeedbackView",
+    "Holders",
     "RolloutEvent",
     "Store",
     "StoreHealth",

@@ -141,6 +141,16 @@ def last_asked(connection: Any, principal: str, prompt_hash: str, session_id: st
     return Asked(session_id=decode_text(session), agent_id=None if agent is None else decode_text(agent), status=status)
 
 
+def undelivered(connection: Any, newest: int) -> list[tuple[str, str]]:
+    """Principal and prompt hash of those of the newest calls that ended without an answer."""
+    rows = connection.execute(
+        "SELECT principal, prompt_hash FROM calls WHERE seq > (SELECT max(seq) FROM calls) - ? "
+        "AND status NOT IN ('complete', 'open') AND prompt_hash <> '' ORDER BY seq",
+        (newest,),
+    )
+    return [(decode_text(principal), prompt_hash) for principal, prompt_hash in rows]
+
+
 def select(
     connection: Any,
     *,

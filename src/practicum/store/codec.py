@@ -28,6 +28,8 @@ _LITTLE_ENDIAN = sys.byteorder == "little"
 
 def encode_text(text: str) -> str | bytes:
     """TEXT where UTF-8 can hold it, otherwise a BLOB."""
+    if text.isascii():
+        return text
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -111,8 +113,11 @@ LOGPROBS = Codec(encode_logprobs, decode_logprobs)
 
 def encode_row(record: Any, fields: dict[str, Codec]) -> list[SqlValue]:
     """The bindings of a record's fields, in order."""
-    values = ((codec.encode, getattr(record, name)) for name, codec in fields.items())
-    return [None if value is None else encode(value) for encode, value in values]
+    row = []
+    for name, codec in fields.items():
+        value = getattr(record, name)
+        row.append(value if value is None or codec is PLAIN else codec.encode(value))
+    return row
 
 
 def decode_row(row: Sequence[Any], fields: dict[str, Codec]) -> dict[str, Any]:

@@ -70,8 +70,8 @@ class Core:
             last_error=counters.last_error,
         )
 
-    def _write(self, job: Callable[[Any], T]) -> Future[T]:
-        return self._writer.submit(job)
+    def _write(self, job: Callable[[Any], T], committed: Callable[[], None] | None = None) -> Future[T]:
+        return self._writer.submit(job, committed)
 
     def _write_record(self, put_all: PutAll, record: Any) -> Future[None]:
         return self._writer.submit_record(put_all, record)

@@ -7,6 +7,7 @@ rollout ends once, and a writer left over from an earlier attempt changes nothin
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -184,6 +185,25 @@ def require_rollout(connection: Any, rollout_id: str) -> Rollout:
     if not rows:
         raise NotFound(f"There is no rollout {rollout_id!r}.", param="rollout_id")
     return _rollouts(connection, _task(decode_json(rows[0][0])), "rollout_id = ?", (rollout_id,))[0]
+
+
+def session_harnesses(connection: Any, session_ids: Iterable[str]) -> dict[str, str]:
+    """The harness of the task, for those sessions that a rollout's attempts have had. An attempt's session is the
+    rollout's id, or that and the attempt's number behind a dot.
+    """
+    rollout_of = {session: session.partition(".")[0] for session in session_ids}
+    rows = connection.execute(
+        "SELECT r.rollout_id, g.group_id, g.task FROM rollouts r JOIN rollout_groups g USING (group_id)"
+        " WHERE r.rollout_id IN (SELECT value FROM json_each(?))",
+        (json.dumps(sorted(set(rollout_of.values()))),),
+    )
+    harness_of: dict[str, str] = {}
+    of_group: dict[str, str] = {}
+    for rollout_id, group_id, task in rows:
+        if group_id not in of_group:
+            of_group[group_id] = str(decode_json(task)["harness"])
+        harness_of[rollout_id] = of_group[group_id]
+    return {session: harness_of[rollout] for session, rollout in rollout_of.items() if rollout in harness_of}
 
 
 def states(connection: Any, group_id: str) -> list[tuple[str, RolloutState, Cause | None]]:

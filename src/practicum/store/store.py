@@ -8,7 +8,7 @@ per thread, and see everything whose future has resolved.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ class Store(Core):
     ) -> None:
         super().__init__(path, vfs=vfs, capacity=capacity, crashpoint=crashpoint)
         self._clock = clock
+        self.revocations = 0
         self.key_secret: bytes = self._read(key_rows.secret)
 
     # -- model calls ---------------------------------------------------------------------------------------------
@@ -90,6 +91,10 @@ class Store(Core):
     def last_asked(self, principal: str, prompt_hash: str, session_id: str | None = None) -> Asked | None:
         """Who of a principal's was asked `prompt_hash` last, in a session if it is named."""
         return self._read(lambda connection: call_rows.last_asked(connection, principal, prompt_hash, session_id))
+
+    def undelivered(self, newest: int = 2000) -> list[tuple[str, str]]:
+        """Principal and prompt hash of those of the newest calls whose answer did not arrive, oldest first."""
+        return self._read(lambda connection: call_rows.undelivered(connection, newest))
 
     def last_call(self, session_id: str) -> ModelCall | None:
         """The newest call of a session."""
@@ -164,11 +169,15 @@ class Store(Core):
 
     def revoke_key(self, key_id: str, at: float) -> Future[bool]:
         """Revoke a key; False where there is none."""
-        return self._write(lambda connection: key_rows.revoke(connection, key_id, at))
+        return self._write(lambda connection: key_rows.revoke(connection, key_id, at), self._revoked)
 
     def revoke_session_keys(self, session_id: str, at: float) -> Future[int]:
         """Revoke the keys that belong to a session; how many."""
-        return self._write(lambda connection: key_rows.revoke_for_session(connection, session_id, at))
+        return self._write(lambda connection: key_rows.revoke_for_session(connection, session_id, at), self._revoked)
+
+    def _revoked(self) -> None:
+        """Count this process's revocations, so that nobody goes by what was read before one."""
+        self.revocations += 1
 
     def find_key(self, key_hash: bytes) -> Principal | None:
         """The principal of a key that is not revoked."""
@@ -301,6 +310,10 @@ class Store(Core):
     def rollouts_under_way(self) -> list[tuple[str, str]]:
         """`(group_id, rollout_id)` of every rollout that has not ended, in order of submission."""
         return self._read(rollout_rows.under_way)
+
+    def session_harnesses(self, session_ids: Iterable[str]) -> dict[str, str]:
+        """The harness that a rollout's task named, by session, for those sessions that are a rollout's."""
+        return self._read(lambda connection: rollout_rows.session_harnesses(connection, session_ids))
 
     def rollout_events(self, rollout_id: str) -> list[rollout_rows.RolloutEvent]:
         """What happened to a rollout, oldest first."""

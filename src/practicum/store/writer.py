@@ -66,6 +66,7 @@ class _Entry:
     job: Job[Any] | None = None
     put_all: PutAll | None = None
     record: Any = None
+    committed: Callable[[], None] | None = None
     result: Any = None
     error: Exception | None = None
 
@@ -103,9 +104,12 @@ class Writer:
         """Jobs that wait."""
         return self._queue.qsize()
 
-    def submit(self, job: Job[T]) -> Future[T]:
-        """Queue a job. The future fails with StoreError where it could not be made durable."""
-        return self._queued(_Entry(future=Future(), job=job))
+    def submit(self, job: Job[T], committed: Callable[[], None] | None = None) -> Future[T]:
+        """Queue a job. The future fails with StoreError where it could not be made durable.
+
+        `committed` is called on the writer's thread once the job is durable, before the future resolves.
+        """
+        return self._queued(_Entry(future=Future(), job=job, committed=committed))
 
     def submit_record(self, put_all: PutAll, record: Any) -> Future[None]:
         """Queue a record that `put_all` writes, together with its neighbours in the queue that go the same way."""
@@ -191,6 +195,8 @@ class Writer:
             self._connection = self._connect()
         connection = self._connection
         connection.execute("BEGIN IMMEDIATE")
+        for entry in batch:  # of an earlier try, which was undone
+            entry.error = None
         for put_all, group in groupby(batch, lambda entry: entry.put_all):
             entries = list(group)
             if put_all is not None and len(entries) > 1:
@@ -213,6 +219,8 @@ class Writer:
                 self.counters.failed_jobs += 1
                 entry.future.set_exception(entry.error)
             else:
+                if entry.committed is not None:
+                    entry.committed()
                 entry.future.set_result(entry.result)
 
     def _disconnect(self) -> None:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from practicum.errors import GuardTripped
 from practicum.trainer.guards import Guards
@@ -27,6 +27,17 @@ class RowSource(Protocol):
 
     def batch(self, step: int) -> Batch:
         """The rows of step `step`, counted from 0 within the phase."""
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """A source whose later rows depend on what came of earlier ones; a checkpoint keeps that."""
+
+    def state(self) -> Mapping[str, Any]:
+        """What it remembers, as JSON."""
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take up what `state` gave."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +92,7 @@ class Run:
         self._guards = guards
         self._every = checkpoint_every
         self._log: list[dict[str, Any]] = []
+        self._source_state: dict[str, Any] = {}
 
     def train(self, *, progress: Progress | None = None) -> Outcome:
         """Run or resume all phases. Raises GuardTripped, EngineError."""
@@ -88,6 +100,8 @@ class Run:
         done = self._resume()
         for index, phase in enumerate(self._phases):
             if done.get(phase.name, 0) < phase.steps:
+                if phase.name in done and isinstance(phase.source, Remembering):
+                    phase.source.restore(self._source_state)
                 self._run_phase(index, phase, done.get(phase.name, 0), progress)
         return self._outcome()
 
@@ -110,12 +124,13 @@ class Run:
                 stop.log = tuple(self._log)
                 raise
             if (step + 1) % self._every == 0 or step + 1 == phase.steps:
-                self._checkpoint()
+                self._checkpoint(phase.source)
 
     def _step(self, index: int, phase: Phase, step: int) -> dict[str, Any]:
         began = time.monotonic()
         batch = phase.source.batch(step)
-        sampled_s = time.monotonic() - began
+        made_s = time.monotonic() - began
+        sampled_s = made_s - batch.facts.get("eval_s", 0.0)
         figures: dict[str, Any] = {"phase": phase.name, "step": step, "sampled_tokens": batch.sampled_tokens}
         figures.update(batch.facts)
         streams = [stream for stream in batch.streams if any(any(row.weights) for row in stream.rows)]
@@ -124,7 +139,12 @@ class Run:
             return figures | {"skipped": True, "trained_tokens": 0, "sample_s": sampled_s, "train_s": 0.0}
         key = f"{index}:{phase.name}:{step}"
         results = [
-            (stream, self._trainer.forward_backward(stream.rows, stream.loss, key=f"{key}:{place}"))
+            (
+                stream,
+                self._trainer.forward_backward(
+                    stream.rows, stream.loss, key=f"{key}:{place}", policy_gradient=stream.policy_gradient
+                ),
+            )
             for place, stream in enumerate(streams)
         ]
         figures.update(self._trainer.optim_step(learning_rate=phase.rate(step), key=key))
@@ -132,9 +152,9 @@ class Run:
         figures.update(_summed(results))
         if batch.on_policy:
             figures["logprob_gap"] = _logprob_gap(results)
-        return figures | {"sample_s": sampled_s, "train_s": time.monotonic() - began - sampled_s}
+        return figures | {"sample_s": sampled_s, "train_s": time.monotonic() - began - made_s}
 
-    def _checkpoint(self) -> None:
+    def _checkpoint(self, source: RowSource) -> None:
         """The log is part of the checkpoint's folder name's truth: both are replaced together by one rename."""
         fresh = self._folder / "checkpoint.new"
         shutil.rmtree(fresh, ignore_errors=True)
@@ -144,6 +164,8 @@ class Run:
             file.writelines(json.dumps(figures) + "\n" for figures in self._log)
             file.flush()
             os.fsync(file.fileno())
+        if isinstance(source, Remembering):
+            (fresh / "source.json").write_text(json.dumps(source.state()), encoding="utf-8")
         old = self._folder / "checkpoint"
         stale = self._folder / "checkpoint.old"
         shutil.rmtree(stale, ignore_errors=True)
@@ -160,6 +182,8 @@ class Run:
                 self._trainer.load(folder / "state")
                 lines = (folder / "steps.jsonl").read_text("utf-8").splitlines()
                 self._log = [json.loads(line) for line in lines]
+                if (folder / "source.json").is_file():
+                    self._source_state = json.loads((folder / "source.json").read_text("utf-8"))
                 break
         done: dict[str, int] = {}
         for figures in self._log:

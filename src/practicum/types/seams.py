@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from practicum.types.tokens import SampleRequest, TokenChunk
-from practicum.types.training import Capabilities, Checkpoint, Datum, ForwardBackward, LossName
+from practicum.types.training import Capabilities, Checkpoint, Datum, ForwardBackward, LossName, PolicyGradient
 
 
 class Tokenizer(Protocol):
@@ -58,8 +58,18 @@ class Trainer(Protocol):
     def capabilities(self) -> Capabilities:
         """What this backend can do."""
 
-    def forward_backward(self, batch: Sequence[Datum], loss: LossName, *, key: str) -> ForwardBackward:
-        """Accumulate gradients of the summed loss. Raises Unsupported for a loss it does not have."""
+    def forward_backward(
+        self,
+        batch: Sequence[Datum],
+        loss: LossName,
+        *,
+        key: str,
+        policy_gradient: PolicyGradient = PolicyGradient(),
+    ) -> ForwardBackward:
+        """Accumulate gradients of the summed loss; `policy_gradient` says how the loss of that name weighs tokens.
+
+        Raises Unsupported for a loss it does not have.
+        """
 
     def optim_step(self, *, learning_rate: float, key: str) -> dict[str, float]:
         """Apply and clear the accumulated gradients; returns `grad_norm` and `step`."""

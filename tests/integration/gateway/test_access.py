@@ -16,6 +16,7 @@ import pytest
 from fastapi import APIRouter, Depends
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.integration.gateway.test_chat import eventually
 
 from practicum.config import ServerConfig
 from practicum.engines.scripted import ScriptedSampler, letters
@@ -328,7 +329,7 @@ def test_answers_that_take_too_long_at_shutdown_are_interrupted_and_keep_their_t
     )
     next(iter(stream))
     up.stop()
-    (call,) = up.calls()
+    (call,) = eventually(lambda: [call for call in up.calls() if call.status != "open"])
     assert (
         call.status == "interrupted" and call.completion_ids and "the server stopped" in (call.untrainable_reason or "")
     )

@@ -174,3 +174,29 @@ def test_surrogates_nul_and_huge_numbers_are_no_5xx(up: Any) -> None:
         for name in ("practicum%ED%A0%80", "%00", "a/b", "practicum:x"):
             with suppress(ValueError):
                 assert http.post(f"/v1beta/models/{name}:generateContent", content=b"{}").status_code < 500
+
+
+def test_w18_a_key_counts_for_what_gemini_says_in_the_url_too(up: Any) -> None:
+    """The model and the method stand there, and two of them with one body are two requests."""
+    asked = ("practicum:generateContent", "practicum@0:generateContent", "practicum:streamGenerateContent?alt=sse")
+    body = {"contents": [{"parts": [{"text": "Hi"}]}]}
+    with up.http() as http:
+
+        def ask(end: str) -> str:
+            reply = http.post(f"/v1beta/models/{end}", json=body, headers={"idempotency-key": "k"})
+            assert reply.status_code == 200, reply.text
+            return str(reply.headers["x-practicum-call-id"])
+
+        first = [ask(end) for end in asked]
+        assert len(set(first)) == 3 and [ask(end) for end in asked] == first
+    assert len(up.calls()) == 3
+
+
+def test_w18_a_key_counts_for_one_dialect(up: Any) -> None:
+    body = {"model": "practicum", "messages": HI, "max_tokens": 8}
+    with up.http() as http:
+        replies = [
+            http.post(f"/v1/{path}", json=body, headers={"idempotency-key": "k"})
+            for path in ("chat/completions", "messages", "chat/completions")
+        ]
+    assert [reply.status_code for reply in replies] == [200, 409, 200] and len(up.calls()) == 1

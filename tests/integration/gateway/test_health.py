@@ -8,8 +8,10 @@ from typing import Any
 
 import openai
 import pytest
+from tests.integration.gateway.test_chat import eventually
 
 from practicum.errors import StoreError
+from practicum.gateway.timing import Timing
 from practicum.store import open_store
 from practicum.store.store import Store
 from practicum.types.calls import ModelCall
@@ -18,12 +20,13 @@ HI: list[Any] = [{"role": "user", "content": "Hi"}]
 
 
 class FullDisk(Store):
-    """A store that refuses calls while `full`."""
+    """A store that refuses calls while `full`, and final records unless `finals`."""
 
     full = True
+    finals = True
 
     def put_call(self, call: ModelCall) -> Future[None]:
-        if not self.full:
+        if not self.full and (self.finals or call.status == "open"):
             return super().put_call(call)
         failed: Future[None] = Future()
         failed.set_exception(StoreError("no space left"))
@@ -56,6 +59,19 @@ def test_in_live_mode_the_user_still_gets_the_answer_and_the_loss_is_alarmed(sta
     assert reply.json()["capture"]["lost"] == 1 and "no space" not in reply.text
     full_disk.full = False
     up.openai().chat.completions.create(model="practicum", messages=HI)
+    assert [call.status for call in up.calls()] == ["complete"]
+
+
+def test_a_final_record_that_was_lost_does_not_lock_its_idempotency_key(start: Any, full_disk: Any) -> None:
+    up = start(store=full_disk, timing=Timing(record_again_s=0.05))
+    full_disk.full, full_disk.finals = False, False
+    keyed: dict[str, Any] = {"extra_headers": {"Idempotency-Key": "k"}, "model": "practicum", "messages": HI}
+    first = up.openai().chat.completions.create(**keyed)
+    eventually(lambda: [call.status for call in up.calls()] == ["open"])
+    full_disk.finals = True
+    with up.http() as http:
+        eventually(lambda: http.get("/readyz").json()["status"] == "ready" or None)
+    assert up.openai().chat.completions.create(**keyed) == first
     assert [call.status for call in up.calls()] == ["complete"]
 
 

@@ -144,6 +144,16 @@ def test_w18_a_failed_call_without_any_header_is_asked_again_in_its_session(star
     assert "status is failed" in made.refusals[failed.call_id]
 
 
+def test_w18_what_failed_before_a_restart_is_asked_again_in_its_session(start: Any) -> None:
+    before = start(ScriptedSampler(lambda turn: Step(fail="out of memory")))
+    with before.http() as client:
+        assert ask(client, ASK).status_code >= 500
+    before.stop()
+    with start().http() as client:
+        assert ask(client, ASK).headers["x-practicum-session-source"] == "inferred"
+    assert len({call.session_id for call in before.calls()}) == 1 and len(before.calls()) == 2
+
+
 def test_e9_a_group_of_rollouts_under_one_key_stays_a_group(up: Any) -> None:
     with up.http() as client:
         sessions = [ask(client, ASK).headers["x-practicum-session-id"] for _ in range(4)]

@@ -26,6 +26,7 @@ from practicum.gateway import authenticate, create_app
 from practicum.gateway.server import server
 from practicum.harnesses.grading import Evidence
 from practicum.harnesses.harness import HarnessEnd, HarnessJob, HarnessState
+from practicum.harnesses.own_code import Command
 from practicum.harnesses.routes import router
 from practicum.harnesses.runner import RolloutLimits
 from practicum.harnesses.service import RolloutService
@@ -197,7 +198,7 @@ class World:
         options.setdefault("limits", RolloutLimits(retry_pause_s=0.01))
         self.service = RolloutService(
             store,
-            harnesses={**HARNESSES, **options.pop("harnesses", {})},
+            harnesses={**HARNESSES, "command": Command(), **options.pop("harnesses", {})},
             sandboxes=self.folders,
             graders={"reads": Reads, **options.pop("graders", {})},
             gateway="",

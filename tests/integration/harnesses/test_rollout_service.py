@@ -215,18 +215,25 @@ async def test_a_group_that_has_enough_is_stopped_early(tmp_path: Path, store: S
 
 
 async def test_results_come_as_rollouts_end(tmp_path: Path, store: Store) -> None:
-    async def staggered(job: HarnessJob, sandbox: Sandbox) -> HarnessEnd:
-        await asyncio.sleep(0.3 * store.get_rollout(job.rollout_id).index)
+    may_end = [asyncio.Event() for _ in range(3)]
+
+    async def in_turn(job: HarnessJob, sandbox: Sandbox) -> HarnessEnd:
+        await may_end[store.get_rollout(job.rollout_id).index].wait()
         return await HARNESSES["asks"].play(job, sandbox)
 
-    async with World(tmp_path, store, harnesses={"staggered": Runs("staggered", staggered)}) as world:
-        group_id = await world.service.submit(task("staggered", num_samples=3))
-        early = await world.service.collect(group_id, wait_s=0.25)
-        seen = [
-            (one.rollout.index, world.service.status(group_id).ended) async for one in world.service.results(group_id)
-        ]
-    assert [one.rollout.index for one in early] == [0]
-    assert seen == [(0, False), (1, False), (2, True)]
+    async with World(tmp_path, store, harnesses={"in_turn": Runs("in_turn", in_turn)}) as world:
+        group_id = await world.service.submit(task("in_turn", num_samples=3))
+        may_end[2].set()
+        results = world.service.results(group_id)
+        seen = [(await anext(results)).rollout.index]
+        early = await world.service.collect(group_id, wait_s=0.1)
+        assert not world.service.status(group_id).ended
+        for index in (0, 1):
+            may_end[index].set()
+            seen.append((await anext(results)).rollout.index)
+        assert [one async for one in results] == [] and world.service.status(group_id).ended
+    assert [one.rollout.index for one in early] == [2]
+    assert seen == [2, 0, 1]
 
 
 async def test_a_rollout_goes_on_in_its_sandbox_while_it_is_kept_open(tmp_path: Path, store: Store) -> None:

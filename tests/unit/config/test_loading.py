@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from practicum.config import Config, flatten, known_keys, load_config, origins
+from practicum.config import Config, config_file, flatten, known_keys, load_config, origins
 from practicum.errors import ConfigError
 
 
@@ -143,3 +143,11 @@ def test_importing_it_imports_nothing_heavy() -> None:
         "import sys, practicum.config; print(sorted({'torch', 'transformers', 'fastapi', 'apsw'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
+
+
+def test_the_file_that_is_read_is_known(tmp_path: Path) -> None:
+    assert config_file() is None
+    named = tmp_path / "other.toml"
+    assert config_file(named) == named
+    Path("practicum.toml").write_text("")
+    assert config_file() == Path("practicum.toml")

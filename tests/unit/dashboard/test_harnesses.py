@@ -29,6 +29,7 @@ FOUND = HarnessSummary(
     forks={"new_conversation": 12, "branched": 3},
     refusals={"kind is auxiliary: claude_code_title": 34},
     volatile={"claude_code_billing_line": 1234},
+    cut_by_default=56,
     logprob_gap=None,
 )
 
@@ -46,9 +47,11 @@ def test_a_summary_shows_every_count_with_its_meaning() -> None:
         "agent 1,200, auxiliary 34", "12, with 3 sub-agents", "80.0 calls a row", "9,000 sampled, 8,000 trained",
         "a second request went on from the same answer", "asks for the session's title", "1,234 calls",
         "kind is auxiliary: claude_code_title", "not computed; --recompute asks the engine",
+        "56 answers whose request names no limit: see gateway.default_max_tokens",
     ):  # fmt: skip
         assert words in text, words
     assert "\x1b" not in text
+    assert "cut short" not in printed(replace(FOUND, cut_by_default=0))
 
 
 def test_a_gap_is_shown_with_its_size() -> None:

@@ -240,6 +240,14 @@ async def test_a_side_call_without_tools_gets_a_line_and_a_task_that_ends_by_a_c
     assert f'{{"command": "{ending}"}}' in await text(sampler, request(done, (shell,)))
 
 
+def test_a_misspelt_kind_of_script_is_not_taken_for_a_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no kind of script 'wirte'.*scripted:write:PATH=TEXT"):
+        ScriptedSampler.from_spec("scripted:wirte:a=b")
+    file = tmp_path / "a:b.json"
+    file.write_text('[{"content": "x"}]')
+    ScriptedSampler.from_spec(f"scripted:{file}")
+
+
 @pytest.mark.parametrize("spec", ["scripted:write:", "scripted:write:a", "scripted:write:=text"])
 def test_a_write_without_a_file_is_refused(spec: str) -> None:
     with pytest.raises(ConfigError, match="scripted:write:PATH=TEXT"):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from conversation import call, said, user
 
 from practicum.episodes.link import ForkReason
-from practicum.episodes.summary import FORKS, LogprobGap, recomputed_gaps, summarise, versions_of
+from practicum.episodes.summary import FORKS, LogprobGap, of_another_model, recomputed_gaps, summarise, versions_of
+from practicum.renderers import ByteTokenizer, Renderer
 from practicum.types.calls import ModelCall
 
 BILLED = {"system": [{"type": "text", "text": "x-anthropic-billing-header: cc_version=2.1.332.4e6;"}], "messages": []}
@@ -87,6 +89,32 @@ async def test_what_a_dropped_version_sampled_has_no_gap() -> None:
     gaps = await recomputed_gaps(session(), scorer, dropped={3})
     assert scorer.asked == [([1, 1000, 3, 1001], [1002], 4, 1.0)]
     assert set(gaps) == {"c2"} and gaps["c2"].tokens == 1
+
+
+async def test_calls_that_are_left_out_have_no_gap() -> None:
+    scorer = Scorer()
+    assert set(await recomputed_gaps(session(), scorer, without={"c1", "c4"})) == {"c2"}
+
+
+def test_a_call_of_another_model_is_known_by_its_tokens() -> None:
+    ours = call("o", [user("a")], said("é!"), ids=(0xC3, 0xA9, ord("!"), ByteTokenizer.END), text="é!")
+    cut = replace(ours, call_id="cut", completion_ids=(ord("a"), 0xC3), text="a")
+    other = replace(ours, call_id="other", completion_ids=(ord("a"), ord("b")), text="Sure, here it is")
+    foreign = replace(ours, call_id="foreign", completion_ids=(31999,), text="Sure")
+    unknown = [replace(other, call_id="u1", text=""), replace(other, call_id="u2", status="aborted")]
+    assert of_another_model([ours, cut, other, foreign, *unknown], Renderer(ByteTokenizer())) == {"other", "foreign"}
+
+
+def test_answers_that_the_servers_own_limit_cut_are_counted() -> None:
+    asked = {"model": "practicum", "messages": [{"role": "user", "content": "a"}]}
+    cut = call("cut", [user("a")], said("x"), finish_reason="length", request=asked)
+    limited = replace(cut, call_id="limited", request={**asked, "max_tokens": 2})
+    raw = replace(cut, call_id="raw", dialect="openai_completions", request={"model": "practicum", "prompt": "a"})
+    ended = replace(cut, call_id="ended", finish_reason="stop")
+    failed = replace(cut, call_id="failed", status="aborted")
+    unread = replace(cut, call_id="unread", dialect="none")
+    (found,) = summarise([cut, limited, raw, ended, failed, unread])
+    assert found.cut_by_default == 1
 
 
 def test_every_fork_is_explained() -> None:

@@ -102,7 +102,7 @@ async def alive(sandbox: LocalSandbox, name: str) -> bool:
 async def test_a_harness_that_is_not_installed_says_what_installs_it() -> None:
     async with SANDBOXES.open(SandboxSpec()) as sandbox:
         asked = job(options={"command": ["no-such-agent"]})
-        with pytest.raises(HarnessError, match="command cannot be started: it is not installed"):
+        with pytest.raises(HarnessError, match="command cannot be started: `no-such-agent` is not installed"):
             await Command().submit(asked, sandbox)
         missing = job(options={"function": "a:b", "python": "no-such-python"})
         with pytest.raises(HarnessError, match="pip install langgraph langchain-openai"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -53,6 +54,17 @@ def test_r5_one_reward_and_the_rows_of_its_calls() -> None:
     one = result(rollout(), [CALL])
     assert (one.reward, one.excluded, one.sampled_tokens, one.group) == (0.5, None, 2, ("t", "agent"))
     assert one.rows[0].logprobs == (-0.5, -0.25) and one.rows[0].versions == (3, 3)
+
+
+def test_l3_l4_the_last_trained_calls_finish_reason_says_whether_it_was_cut_off() -> None:
+    """Not its ids, of which several may end a completion; an auxiliary call's reason is nobody's."""
+    cut, ended = replace(CALL, finish_reason="length"), replace(CALL, finish_reason="stop")
+    after = {"call_id": "call_2", "prompt_ids": (1, 2, 3, 4, 5), "parent_call_id": "call_1"}
+    assert result(rollout(), [cut]).truncated and not result(rollout(), [ended]).truncated
+    assert not result(rollout(), [cut, replace(ended, **after)]).truncated
+    assert result(rollout(), [ended, replace(cut, **after)]).truncated
+    title = replace(cut, call_id="call_2", episode_id="ep_2", kind="auxiliary")
+    assert not result(rollout(), [ended, title]).truncated
 
 
 def test_r5_r6_groups_are_by_task_and_role() -> None:

@@ -131,10 +131,15 @@ async def test_l17_nothing_outlives_a_command_that_ends_or_times_out(provider: S
         done = await box.run(["sh", "-c", leaver + "echo up"], timeout_s=20)
         assert done.stdout == "up\n" and not done.timed_out
         assert marked() == []
-        begun = time.monotonic()
-        done = await box.run(["sh", "-c", leaver + "trap '' TERM; echo up; while :; do sleep 1; done"], timeout_s=0.5)
-        assert done.timed_out and done.exit_code is None and done.stdout == "up\n"
-        assert time.monotonic() - begun < 5
+        for limit_s in (0.5, 4.0, 20.0):  # on a busy machine it may not have come up before the first
+            begun = time.monotonic()
+            line = leaver + "trap '' TERM; echo up; while :; do sleep 1; done"
+            done = await box.run(["sh", "-c", line], timeout_s=limit_s)
+            assert done.timed_out and done.exit_code is None
+            assert time.monotonic() - begun < limit_s + 5
+            if done.stdout:
+                break
+        assert done.stdout == "up\n"
         assert marked() == []
 
 

@@ -155,6 +155,7 @@ def test_who_asked_a_prompt_last_is_found_in_all_sessions_or_in_one(fresh: Store
     fresh.put_call(make_call("c", prompt_hash="p", principal="another")).result()
     assert fresh.last_asked("team", "p") == Asked(session_id="other", agent_id=None, status="complete")
     assert fresh.last_asked("team", "p", "session") == Asked(session_id="session", agent_id="helper", status="failed")
+    assert fresh.undelivered() == [("team", "p")] and fresh.undelivered(newest=1) == []
     assert fresh.last_asked("team", "p", "none") is fresh.last_asked("team", "") is None
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from practicum.errors import NotFound, UsageError
-from practicum.store import Store, create_key, list_keys, lookup, open_store, revoke
+from practicum.store import Holders, Store, create_key, list_keys, lookup, open_store, revoke
 
 
 @pytest.fixture
@@ -50,6 +50,23 @@ def test_a_revoked_key_is_nobody_and_stays_listed(store: Store) -> None:
     assert lookup(store, other) is not None
     assert first is not None
     assert [record.revoked_at for record in list_keys(store)] == [first, None]
+
+
+def test_a_remembered_key_is_nobody_at_once_where_it_is_revoked_and_elsewhere_within_a_second(tmp_path: Path) -> None:
+    now = [0.0]
+    with open_store(tmp_path / "practicum.db") as here, open_store(tmp_path / "practicum.db") as elsewhere:
+        holders, far = Holders(here, lambda: now[0]), Holders(elsewhere, lambda: now[0])
+        key, bound = create_key(here, "team", ["sample"]), create_key(here, "team", ["sample"], session_id="s")
+        first = holders(key)
+        assert first is not None and first is holders(key) and far(key) == first
+        assert holders(bound) is not None and holders("pk_none") is None
+        revoke(here, first.key_id)
+        here.revoke_session_keys("s", 1.0).result()
+        assert holders(key) is None and holders(bound) is None
+        now[0] = 0.99
+        assert far(key) == first
+        now[0] = 1.0
+        assert far(key) is None
 
 
 def test_revoking_an_unknown_key_says_so(store: Store) -> None:

@@ -50,6 +50,11 @@ def test_a_task_comes_back_as_it_went(store: Store) -> None:
     assert store.untold_groups() == ["group_1"]
 
 
+def test_a_session_of_a_rollout_knows_the_tasks_harness(store: Store) -> None:
+    assert store.session_harnesses(["r1", "r2.3", "other", "r9"]) == {"r1": "h", "r2.3": "h"}
+    assert store.session_harnesses([]) == {}
+
+
 def test_submitting_again_gives_the_first_and_another_task_a_conflict(store: Store) -> None:
     again = Group(group_id="group_2", principal="team", task=TASK, created_at=9.0)
     assert store.submit_rollouts(again, "k", ["r3", "r4"]).result().group_id == "group_1"

@@ -192,6 +192,32 @@ def test_a_commit_of_unknown_outcome_is_repeated_without_duplicates(tmp_path: Pa
         assert store.health().lost_jobs == 0
 
 
+def test_an_error_of_a_try_that_was_undone_is_not_the_last_word(tmp_path: Path, disk: FaultyDisk) -> None:
+    gate = Gate("before_commit")
+    tries: list[list[int]] = []
+
+    def put_all(connection: Any, records: list[int]) -> None:
+        tries.append(records)
+        if len(tries) <= 3:  # together and each alone, before the commit that fails
+            raise ValueError("not yet")
+
+    def at(name: str) -> None:
+        gate(name)
+        if name == "after_commit" and not tries:
+            disk.fail_syncs = 1
+
+    with open_store(tmp_path / "practicum.db", vfs=disk.name) as store:
+        store.crashpoint = at
+        first = store.put_call(make_call("first"))
+        assert gate.reached.wait(30)
+        written = store.put_call(make_call("written"))
+        records = [store._write_record(put_all, number) for number in (1, 2)]
+        gate.open.set()
+        wait([first, written, *records])
+        assert [future.exception() for future in records] == [None, None]
+        assert tries == [[1, 2], [1], [2], [1, 2]] and store.health().failed_commits == 1
+
+
 def test_g3_a_full_disk_is_a_503_and_heals(tmp_path: Path, disk: FaultyDisk) -> None:
     with open_store(tmp_path / "practicum.db", vfs=disk.name) as store:
         store.put_call(make_call("a")).result()

@@ -1,9 +1,6 @@
-"""Rows to tensors: micro-batches within a token budget, right-padded, and the flat per-token targets.
+"""Rows to tensors: what can be trained on, and the flat per-token targets of a micro-batch.
 
-Legend: B rows, T padded length, N completion tokens of a micro-batch, row after row. Padding stands on the right, where
-causal attention of real tokens cannot see it, so no mask is needed and padding cannot change a result. Rows whose
-prompts begin alike may lie behind one copy of that beginning instead, in one sequence with a mask that keeps them
-apart: the same logits for fewer tokens.
+Legend: N completion tokens of a micro-batch, row after row.
 """
 
 from __future__ import annotations
@@ -11,44 +8,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
+from practicum.engines.embedded.layout import Pair, prompts_of
 from practicum.errors import ContextOverflow, RequestError
-from practicum.types.training import Datum, LossName
-
-
-@dataclass(frozen=True, slots=True)
-class Tokens:
-    """`ids_BT`, and `keep_BT`: true where the logits predict a completion token, N places in all.
-
-    Where rows share a beginning, B is 1, `positions_BT` are the tokens' places in their own rows, and `mask_B1TT` is
-    true where a token (third) sees another (fourth).
-    """
-
-    ids_BT: torch.Tensor
-    keep_BT: torch.Tensor
-    positions_BT: torch.Tensor | None = None
-    mask_B1TT: torch.Tensor | None = None
-
-    def forward(self, model: Any) -> torch.Tensor:
-        """Logits `[N, V]` at the kept places."""
-        output = model(
-            input_ids=self.ids_BT,
-            position_ids=self.positions_BT,
-            attention_mask=self.mask_B1TT,
-            logits_to_keep=self.keep_BT,
-            use_cache=False,
-        )
-        logits: torch.Tensor = output.logits
-        return logits
+from practicum.types.training import Datum, LossName, PolicyGradient
 
 
 @dataclass(frozen=True, slots=True)
 class Targets:
     """Per completion token `[N]`: the id, its weight, advantage (0 if none), sampler logprob (NaN if unknown), the
-    temperature it was sampled at, and whether a person wrote it.
+    temperature it was sampled at, whether a person wrote it, the trainer's logprob before the update (NaN if unknown),
+    and the number of its row.
     """
 
     ids: torch.Tensor
@@ -57,6 +30,12 @@ class Targets:
     sampler_logprobs: torch.Tensor
     temperatures: torch.Tensor
     written: torch.Tensor
+    old_logprobs: torch.Tensor
+    rows: torch.Tensor
+
+    def to(self, device: torch.device) -> Targets:
+        """The same on a device."""
+        return Targets(*(getattr(self, name).to(device) for name in self.__slots__))
 
     def at(self, index: torch.Tensor | slice) -> Targets:
         """The same for some of the tokens."""
@@ -67,10 +46,19 @@ class Targets:
             self.sampler_logprobs[index],
             self.temperatures[index],
             self.written[index],
+            self.old_logprobs[index],
+            self.rows[index],
         )
 
 
-def check_rows(batch: Sequence[Datum], loss: LossName, *, context_length: int, vocabulary: int) -> None:
+def check_rows(
+    batch: Sequence[Datum],
+    loss: LossName,
+    *,
+    context_length: int,
+    vocabulary: int,
+    policy_gradient: PolicyGradient = PolicyGradient(),
+) -> None:
     """Refuse a row that cannot be trained on as it is; nothing is cut, padded or guessed.
 
     Raises: RequestError, ContextOverflow.
@@ -83,7 +71,12 @@ def check_rows(batch: Sequence[Datum], loss: LossName, *, context_length: int, v
             raise RequestError(f"row id {row.row_id!r} occurs twice in one batch.", param="row_id")
         seen.add(row.row_id)
         _check_row(row, loss, vocabulary)
-        for prompt in prompts_of(row):
+        if loss == "policy_gradient" and policy_gradient.against == "proximal" and row.old_logprobs is None:
+            raise RequestError(
+                f"row {row.row_id}: a ratio against the proximal policy needs old_logprobs.",
+                hint="Score the rows with the trainer before its first update on them, or compare with the sampler.",
+            )
+        for prompt in prompts_of(row).values():
             if len(prompt) + len(row.completion_ids) > context_length:
                 raise ContextOverflow(
                     f"row {row.row_id} has {len(prompt) + len(row.completion_ids)} tokens; "
@@ -102,11 +95,16 @@ def _check_row(row: Datum, loss: LossName, vocabulary: int) -> None:
         )
     if loss == "distill" and not row.teacher_prompt_ids:
         raise RequestError(f"row {row.row_id}: distill needs teacher_prompt_ids.")
-    for name, values in (("weights", row.weights), ("advantages", row.advantages), ("logprobs", row.logprobs)):
+    for name, values in (
+        ("weights", row.weights),
+        ("advantages", row.advantages),
+        ("logprobs", row.logprobs),
+        ("old_logprobs", row.old_logprobs),
+    ):
         if any(value is not None and not math.isfinite(value) for value in values or ()):
             raise RequestError(f"row {row.row_id}: {name} holds a value that is not finite.")
     moved = () if row.redirect is None else (*row.redirect[0], row.redirect[1])
-    for ids in (*prompts_of(row), row.completion_ids, moved):
+    for ids in (*prompts_of(row).values(), row.completion_ids, moved):
         if ids and not 0 <= min(ids) <= max(ids) < vocabulary:
             raise RequestError(f"row {row.row_id}: an id is outside the vocabulary of {vocabulary}.")
 
@@ -118,72 +116,12 @@ def _unknown_logprob(row: Datum) -> bool:
     return any(value is None and weight for value, weight in zip(row.logprobs, row.weights, strict=True))
 
 
-def micro_batches(batch: Sequence[Datum], budget_tokens: int) -> list[list[Datum]]:
-    """Rows grouped by length so that B * T stays within the budget; a row longer than that goes alone."""
-
-    def length(row: Datum) -> int:
-        return max(map(len, prompts_of(row))) + len(row.completion_ids)
-
-    groups: list[list[Datum]] = []
-    widest = 0
-    for row in sorted(batch, key=length, reverse=True):
-        if groups and (len(groups[-1]) + 1) * widest <= budget_tokens:
-            groups[-1].append(row)
-        else:
-            groups.append([row])
-            widest = length(row)
-    return groups
-
-
-# Attention over a packed sequence grows with its square, so a long one, or one that saves little, does not pay.
-_MOST_PACKED = 1280
-_WORTH_PACKING = 0.7
-
 Under = Literal["own", "teacher", "contrast"]
 
 
-def prompts_of(row: Datum) -> tuple[tuple[int, ...], ...]:
-    """Every prompt the row is scored under."""
-    return tuple(prompt for prompt in (row.prompt_ids, row.teacher_prompt_ids, row.contrast_prompt_ids) if prompt)
-
-
-def tokens_of(rows: Sequence[Datum], under: Under = "own") -> Tokens:
-    """The rows under their own prompts, the teacher's, or those it is contrasted with."""
-    pairs = [(_prompt(row, under), row.completion_ids) for row in rows]
-    shared = _shared_beginning([prompt for prompt, _ in pairs])
-    width = max(len(prompt) + len(completion) for prompt, completion in pairs)
-    packed = shared + sum(len(prompt) + len(completion) - shared for prompt, completion in pairs)
-    if packed <= _MOST_PACKED and packed <= _WORTH_PACKING * len(rows) * width:
-        return _packed(pairs, shared, packed)
-    ids_BT = torch.zeros(len(rows), width, dtype=torch.long)
-    keep_BT = torch.zeros(len(rows), width, dtype=torch.bool)
-    for index, (prompt, completion) in enumerate(pairs):
-        ids_BT[index, : len(prompt) + len(completion)] = torch.tensor([*prompt, *completion])
-        keep_BT[index, len(prompt) - 1 : len(prompt) + len(completion) - 1] = True
-    return Tokens(ids_BT, keep_BT)
-
-
-def _shared_beginning(prompts: Sequence[tuple[int, ...]]) -> int:
-    """Tokens that all prompts begin with, short of any prompt's last one, whose logits are the row's own."""
-    first, last = min(prompts), max(prompts)
-    most = min(map(len, prompts)) - 1
-    return next((place for place in range(most) if first[place] != last[place]), most)
-
-
-def _packed(pairs: Sequence[tuple[tuple[int, ...], tuple[int, ...]]], shared: int, total: int) -> Tokens:
-    ids = list(pairs[0][0][:shared])
-    positions = list(range(shared))
-    keep_BT = torch.zeros(1, total, dtype=torch.bool)
-    mask_TT = torch.zeros(total, total, dtype=torch.bool)
-    mask_TT[:, :shared] = True
-    for prompt, completion in pairs:
-        start, length = len(ids), len(prompt) + len(completion) - shared
-        ids += [*prompt[shared:], *completion]
-        positions += range(shared, shared + length)
-        mask_TT[start : start + length, start : start + length] = True
-        first = start + len(prompt) - shared - 1
-        keep_BT[0, first : first + len(completion)] = True
-    return Tokens(torch.tensor([ids]), keep_BT, torch.tensor([positions]), torch.tril(mask_TT)[None, None])
+def pairs_of(rows: Sequence[Datum], under: Under = "own") -> list[Pair]:
+    """The rows' completions under their own prompts, the teacher's, or those it is contrasted with."""
+    return [(_prompt(row, under), row.completion_ids) for row in rows]
 
 
 def _prompt(row: Datum, under: Under) -> tuple[int, ...]:
@@ -201,6 +139,7 @@ def targets_of(rows: Sequence[Datum]) -> Targets:
     unknown = float("nan")
     logprobs = [[unknown] * len(row.completion_ids) if row.logprobs is None else row.logprobs for row in rows]
     advantages = [[0.0] * len(row.completion_ids) if row.advantages is None else row.advantages for row in rows]
+    old = [[unknown] * len(row.completion_ids) if row.old_logprobs is None else row.old_logprobs for row in rows]
     return Targets(
         ids=torch.tensor([token for row in rows for token in row.completion_ids], dtype=torch.long),
         weights=torch.tensor([value for row in rows for value in row.weights], dtype=torch.float32),
@@ -210,4 +149,6 @@ def targets_of(rows: Sequence[Datum]) -> Targets:
         ),
         temperatures=torch.tensor([row.temperature for row in rows for _ in row.completion_ids], dtype=torch.float32),
         written=torch.tensor([value for row in rows for value in _written(row)], dtype=torch.bool),
+        old_logprobs=torch.tensor([value for row in old for value in row], dtype=torch.float32),
+        rows=torch.tensor([number for number, row in enumerate(rows) for _ in row.completion_ids], dtype=torch.long),
     )

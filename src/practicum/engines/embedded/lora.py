@@ -1,8 +1,10 @@
-"""The trained policy: peft LoRA on a module tree of its own over the base's tensors, with frozen siblings.
+"""Policies that train a LoRA adapter: `LoraPolicy` over merged weights, `PeftPolicy` for models of any other make.
 
-Adapters by name: `policy` (the only one that trains), `teacher` and `reference` (frozen; absent means the base).
-The base's tensors are shared with the sampler and never written to; nothing is ever merged in place, which is how an
-adapter comes to be applied twice.
+Both hold the same tensors under the same names and compute W + scaling * B A. `LoraPolicy` multiplies with that sum,
+made once a step, so that nothing of the adapter is left in the forward pass; it is the sum that the sampler makes of
+the same adapter. Its frozen siblings add their factors' products instead and cost no weights of their own. `PeftPolicy`
+runs the transformers module with peft's layers in it, on a module tree of its own. Nothing is ever merged in place,
+which is how an adapter comes to be applied twice.
 """
 
 from __future__ import annotations
@@ -11,28 +13,157 @@ import math
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any
 
 import torch
 from peft import LoraConfig, get_peft_model
 
-from practicum.engines.embedded.adapter import check_state, linear_modules, tensor_name
-from practicum.engines.embedded.batches import Tokens
+from practicum.engines.embedded.adapter import check_state, linear_modules, read_adapter, tensor_name, write_adapter
+from practicum.engines.embedded.body import Factors, FusedBody, ModuleBody
+from practicum.engines.embedded.layout import Layout
+from practicum.engines.embedded.policy import Sibling, copied, same_tensors
 from practicum.engines.embedded.settings import LoraSettings
 from practicum.engines.embedded.weights import shared_copy
+from practicum.engines.embedded.whole import is_whole
+from practicum.errors import Unsupported
 
-AdapterName = Literal["policy", "teacher", "reference"]
+_TRAIN_FULL = "Train all weights, or start from an adapter."
 
 
-class LoraPolicy:
-    """A causal model with one trainable adapter and up to two frozen ones."""
+class _Adapters:
+    """Adapters by sibling: what both kinds do alike."""
 
     def __init__(self, model: Any, settings: LoraSettings) -> None:
         self.settings = settings
+        self._source = model
         self._modules = linear_modules(model)
-        tree = shared_copy(model)
-        if hasattr(tree.config, "attention_dropout"):
-            tree.config.attention_dropout = 0.0
+        self._tensors: dict[Sibling, dict[str, torch.nn.Parameter]] = {}
+
+    def parameters(self) -> dict[str, torch.nn.Parameter]:
+        """See `Policy`."""
+        return self._tensors["policy"]
+
+    def changed(self) -> None:
+        """See `Policy`."""
+
+    def state(self, sibling: Sibling = "policy") -> dict[str, torch.Tensor] | None:
+        """See `Policy`."""
+        return copied(self._tensors.get(sibling))
+
+    def same(self, one: Sibling, other: Sibling) -> bool:
+        """See `Policy`."""
+        return same_tensors(self._tensors.get(one), self._tensors.get(other))
+
+    def check(self, state: Mapping[str, torch.Tensor]) -> None:
+        """See `Policy`."""
+        check_state(state, self._modules, self.settings.rank)
+
+    def read(self, folder: Path, *, digest: str | None = None) -> dict[str, torch.Tensor]:
+        """See `Policy`."""
+        if is_whole(folder):
+            raise Unsupported(
+                f"{folder} holds a whole model; this trainer trains an adapter.", hint="Train full weights."
+            )
+        adapter = read_adapter(folder, self._source, digest=digest)
+        mine = self.settings
+        if adapter.rank != mine.rank or adapter.scaling != mine.scaling:
+            raise Unsupported(
+                f"the adapter in {folder} has rank {adapter.rank} and scaling {adapter.scaling:g}; this trainer has "
+                f"rank {mine.rank} and scaling {mine.scaling:g}.",
+                hint="Set the LoRA rank and alpha to the adapter's.",
+            )
+        return dict(adapter.state)
+
+    def publish(self, folder: Path, *, base_model: str) -> str:
+        """See `Policy`; a peft adapter."""
+        return write_adapter(folder, copied(self._tensors["policy"]) or {}, self.settings, base_model=base_model)
+
+    def put(self, sibling: Sibling, state: Mapping[str, torch.Tensor] | None) -> None:
+        """See `Policy`."""
+        if state is not None:
+            self.check(state)
+            if sibling not in self._tensors:
+                self._add(sibling)
+            self._fill(sibling, state)
+        elif sibling == "policy":
+            self._fill("policy", self._fresh())
+        elif sibling in self._tensors:
+            del self._tensors[sibling]
+            self._remove(sibling)
+
+    def _fresh(self) -> dict[str, torch.Tensor]:
+        """A uniform in +-1/sqrt(in) from the seed, B zero, so that the policy is the base."""
+        generator = torch.Generator().manual_seed(self.settings.seed)
+        state = {}
+        for name, module in self._modules.items():
+            bound = 1 / math.sqrt(module.in_features)
+            first = torch.empty(self.settings.rank, module.in_features).uniform_(-bound, bound, generator=generator)
+            state[tensor_name(name, "A")] = first
+            state[tensor_name(name, "B")] = torch.zeros(module.out_features, self.settings.rank)
+        return state
+
+    @torch.no_grad()
+    def _fill(self, sibling: Sibling, state: Mapping[str, torch.Tensor]) -> None:
+        for name, tensor in self._tensors[sibling].items():
+            tensor.copy_(state[name])
+        if sibling == "policy":
+            self.changed()
+
+    def _add(self, sibling: Sibling) -> None:
+        raise NotImplementedError
+
+    def _remove(self, sibling: Sibling) -> None:
+        raise NotImplementedError
+
+
+class LoraPolicy(_Adapters):
+    """LoRA on a model that `FusedBody` runs."""
+
+    trees = True
+
+    def __init__(self, model: Any, settings: LoraSettings) -> None:
+        super().__init__(model, settings)
+        self._base = FusedBody(model)
+        self._bodies: dict[Sibling, FusedBody] = {}
+        self._add("policy")
+        self._fill("policy", self._fresh())
+
+    def changed(self) -> None:
+        """See `Policy`."""
+        self._bodies["policy"].refresh()
+
+    def hidden(self, layout: Layout, sibling: Sibling = "policy", *, recompute: bool = False) -> torch.Tensor:
+        """See `Policy`."""
+        body = self._bodies.get(sibling, self._base)
+        with torch.set_grad_enabled(sibling == "policy" and torch.is_grad_enabled()):
+            return body.hidden(layout, recompute=recompute)
+
+    def head(self, hidden_NE: torch.Tensor, sibling: Sibling = "policy") -> torch.Tensor:
+        """See `Policy`; an adapter leaves the head alone."""
+        return self._base.head(hidden_NE)
+
+    def _add(self, sibling: Sibling) -> None:
+        trains = sibling == "policy"
+        tensors = {
+            name: torch.nn.Parameter(tensor.to(self._source.device), requires_grad=trains)
+            for name, tensor in sorted(self._fresh().items())
+        }
+        self._tensors[sibling] = tensors
+        factors: Factors = {
+            name: (tensors[tensor_name(name, "A")], tensors[tensor_name(name, "B")]) for name in self._modules
+        }
+        self._bodies[sibling] = FusedBody(self._source, factors=factors, scaling=self.settings.scaling, merge=trains)
+
+    def _remove(self, sibling: Sibling) -> None:
+        del self._bodies[sibling]
+
+
+class PeftPolicy(_Adapters):
+    """LoRA on any causal model, by peft's own layers."""
+
+    def __init__(self, model: Any, settings: LoraSettings) -> None:
+        super().__init__(model, settings)
         self._config = LoraConfig(
             r=settings.rank,
             lora_alpha=settings.alpha,
@@ -43,100 +174,44 @@ class LoraPolicy:
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers a question by its old name
-            self._model = get_peft_model(tree, self._config, adapter_name="policy")
+            self._model = get_peft_model(shared_copy(model), self._config, adapter_name="policy")
         self._model.eval()
-        self._parameters: dict[str, dict[str, torch.nn.Parameter]] = {"policy": self._find("policy")}
-        self.reset()
+        self._body = ModuleBody(self._model.get_base_model())
+        self.trees = self._body.trees
+        self._tensors["policy"] = self._find("policy")
+        self._fill("policy", self._fresh())
 
-    @property
-    def scaling(self) -> float:
-        """Factor on B A."""
-        return self.settings.scaling
+    def hidden(self, layout: Layout, sibling: Sibling = "policy", *, recompute: bool = False) -> torch.Tensor:
+        """See `Policy`."""
+        if sibling == "policy":
+            return self._body.hidden(layout, recompute=recompute)
+        with torch.no_grad(), self._as(sibling):
+            return self._body.hidden(layout)
 
-    def parameters(self) -> dict[str, torch.nn.Parameter]:
-        """The trainable tensors by name, in a fixed order."""
-        return self._parameters["policy"]
-
-    def reset(self) -> None:
-        """A fresh policy adapter: A uniform in +-1/sqrt(in) from the seed, B zero, so the policy is the base."""
-        generator = torch.Generator().manual_seed(self.settings.seed)
-        with torch.no_grad():
-            for name, module in self._modules.items():
-                bound = 1 / math.sqrt(module.in_features)
-                first = self.parameters()[tensor_name(name, "A")]
-                first.copy_(torch.empty(first.shape).uniform_(-bound, bound, generator=generator))
-                self.parameters()[tensor_name(name, "B")].zero_()
-
-    def state(self, adapter: AdapterName = "policy") -> dict[str, torch.Tensor] | None:
-        """Copies of an adapter's tensors, or None if it is absent."""
-        if adapter not in self._parameters:
-            return None
-        return {name: tensor.detach().clone() for name, tensor in self._parameters[adapter].items()}
-
-    def same(self, one: AdapterName, other: AdapterName) -> bool:
-        """Whether two adapters are the same policy: both absent, or equal tensor by tensor."""
-        first, second = self._parameters.get(one), self._parameters.get(other)
-        if first is None or second is None:
-            return first is second
-        return all(torch.equal(first[name], second[name]) for name in first)
-
-    def check(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Raise CorruptArtifact unless `state` fits this policy's adapter."""
-        check_state(state, self._modules, self.settings.rank)
-
-    def put(self, adapter: AdapterName, state: Mapping[str, torch.Tensor] | None) -> None:
-        """Set an adapter's tensors; None removes a frozen one, and starts the policy afresh."""
-        if state is None:
-            if adapter == "policy":
-                self.reset()
-            elif adapter in self._parameters:
-                del self._parameters[adapter]
-                self._model.delete_adapter(adapter)
-                self._model.set_adapter("policy")
-            return
-        self.check(state)
-        if adapter not in self._parameters:
-            self._model.add_adapter(adapter, self._config)
-            self._model.set_adapter("policy")
-            self._parameters[adapter] = self._find(adapter)
-        with torch.no_grad():
-            for name, tensor in self._parameters[adapter].items():
-                tensor.copy_(state[name])
-
-    def logits(self, tokens: Tokens, *, recompute: bool = False) -> torch.Tensor:
-        """Logits `[N, V]` of the policy at the kept places, with gradient. `recompute` trades time for memory."""
-        with self._recomputing(recompute):
-            return self._forward(tokens)
-
-    @torch.no_grad()
-    def frozen_logits(self, adapter: AdapterName, tokens: Tokens) -> torch.Tensor:
-        """Logits `[N, V]` of a frozen adapter, or of the base if it is absent; no gradient."""
-        if adapter not in self._parameters:
-            with self._model.disable_adapter():
-                return self._forward(tokens)
-        self._model.set_adapter(adapter)
-        try:
-            return self._forward(tokens)
-        finally:
-            self._model.set_adapter("policy")
-
-    def _forward(self, tokens: Tokens) -> torch.Tensor:
-        return tokens.forward(self._model)
+    def head(self, hidden_NE: torch.Tensor, sibling: Sibling = "policy") -> torch.Tensor:
+        """See `Policy`; an adapter leaves the head alone."""
+        return self._body.head(hidden_NE)
 
     @contextmanager
-    def _recomputing(self, wanted: bool) -> Iterator[None]:
-        if not wanted:
-            yield
+    def _as(self, sibling: Sibling) -> Iterator[None]:
+        if sibling not in self._tensors:
+            with self._model.disable_adapter():
+                yield
             return
-        inner = self._model.get_base_model()
-        # Checkpointing acts in training mode only; with every dropout at 0 the mode changes nothing else.
-        inner.activation_checkpointing_enable({"use_reentrant": False})
-        self._model.train()
+        self._model.set_adapter(sibling)
         try:
             yield
         finally:
-            self._model.eval()
-            inner.activation_checkpointing_disable()
+            self._model.set_adapter("policy")
+
+    def _add(self, sibling: Sibling) -> None:
+        self._model.add_adapter(sibling, self._config)
+        self._model.set_adapter("policy")
+        self._tensors[sibling] = self._find(sibling)
+
+    def _remove(self, sibling: Sibling) -> None:
+        self._model.delete_adapter(sibling)
+        self._model.set_adapter("policy")
 
     def _find(self, adapter: str) -> dict[str, torch.nn.Parameter]:
         suffix = f".{adapter}.weight"

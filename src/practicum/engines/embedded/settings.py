@@ -69,24 +69,19 @@ class DistillSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyGradientSettings:
-    """The `policy_gradient` loss: ratio cap, DPPO mask thresholds on pi - mu, and a factor on negative advantages."""
-
-    ratio_cap: float = 2.0
-    mask_above: float = 0.2
-    mask_below: float = 0.2
-    negative_scale: float = 1.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerSettings:
-    """How the trainer runs. `micro_batch_tokens`: padded tokens in one forward; it changes memory, not the result.
+    """How the trainer runs. `weights`: an adapter trains, or every weight of the model. `device` and `dtype` are where
+    the base model lies while it trains and how; adapters and every loss stay in float32, and full weights need it.
+    `micro_batch_tokens`: tokens in one forward, shared beginnings counted once; it changes memory, not the result.
     `checkpoint_over_tokens`: micro-batches longer than this recompute activations instead of keeping them.
     `grad_clip`: largest global gradient norm (None: no clip). The summed loss is the caller's to normalise, so the clip
     acts on what the caller's weights make of it.
     """
 
     threads: int = 0
+    weights: Literal["lora", "full"] = "lora"
+    device: Literal["cpu", "cuda"] = "cpu"
+    dtype: Literal["float32", "bfloat16"] = "float32"
     micro_batch_tokens: int = 1024
     checkpoint_over_tokens: int = 2048
     grad_clip: float | None = 1.0
@@ -94,4 +89,3 @@ class TrainerSettings:
     eps: float = 1e-8
     weight_decay: float = 0.0
     distill: DistillSettings = DistillSettings()
-    policy_gradient: PolicyGradientSettings = PolicyGradientSettings()

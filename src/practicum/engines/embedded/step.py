@@ -23,7 +23,9 @@ from typing import Any, Protocol
 import torch
 from torch.nn import functional
 
-_LLAMA_LIKE = frozenset({"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"})
+from practicum.engines.embedded.fused import joined
+
+LLAMA_LIKE = frozenset({"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"})
 
 
 class Step(Protocol):
@@ -49,7 +51,7 @@ def step_of(model: Any, *, packed: bool = True, base: Step | None = None) -> Ste
     `packed`: hold a blocked copy of the linear weights where that is faster. `base`: the step of a model that shares
     its output head, whose blocked copy is then shared too.
     """
-    if type(model).__name__ in _LLAMA_LIKE and model.config.hidden_act == "silu":
+    if type(model).__name__ in LLAMA_LIKE and model.config.hidden_act == "silu":
         return FusedStep(model, packed=packed, base=base if isinstance(base, FusedStep) else None)
     return ModuleStep(model)
 
@@ -227,10 +229,6 @@ def _linear(module: Any, packed: bool) -> _Linear:
 
 def _fused(packed: bool, *modules: Any) -> _Linear:
     """One product for several. The modules' weights become views of its weight: same values, no memory of its own."""
-    weight = torch.cat([module.weight.detach() for module in modules])
-    parts = torch.split(weight, [module.weight.shape[0] for module in modules])
-    for module, part in zip(modules, parts, strict=True):
-        module.weight.data = part
     biases = [module.bias for module in modules if module.bias is not None]
-    plain = _Linear(weight, torch.cat(biases) if biases else None)
+    plain = _Linear(joined([module.weight for module in modules]), torch.cat(biases) if biases else None)
     return plain.packed() if packed else plain

@@ -1,4 +1,4 @@
-"""The Trainer seam over torch and LoRA on this machine: sums in, gradients accumulated, one optimizer.
+"""The Trainer seam over torch on this machine: sums in, gradients accumulated, one optimizer.
 
 Every call carries a key and is atomic: a repeated key returns what the first call returned and changes nothing; a call
 that fails leaves gradients, weights and optimizer as they were. Order is strict: an optimizer step needs a backward
@@ -12,34 +12,33 @@ import hashlib
 import json
 import math
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
 import torch
 
-from practicum.algorithms import losses
 from practicum.engines.embedded import models
-from practicum.engines.embedded.adapter import read_adapter, write_adapter
-from practicum.engines.embedded.batches import Tokens, check_rows, micro_batches, targets_of, tokens_of
+from practicum.engines.embedded.batches import check_rows
 from practicum.engines.embedded.checkpoint import read_checkpoint, write_checkpoint
-from practicum.engines.embedded.lora import AdapterName, LoraPolicy
-from practicum.engines.embedded.objectives import Objective, evaluate
+from practicum.engines.embedded.layout import micro_batches
+from practicum.engines.embedded.passes import micro_batch
+from practicum.engines.embedded.policies import placed, policy_of
+from practicum.engines.embedded.policy import Sibling
 from practicum.engines.embedded.settings import DistillSettings, LoraSettings, TrainerSettings
 from practicum.engines.embedded.threads import apply_threads
 from practicum.errors import Conflict, EngineError, Unsupported
-from practicum.types.training import Capabilities, Checkpoint, Datum, ForwardBackward, LossName
+from practicum.types.training import Capabilities, Checkpoint, Datum, ForwardBackward, LossName, PolicyGradient
 
 # Results of this many calls can be returned again; of older ones only the key is known, and repeating it is refused.
 _RESULTS_KEPT = 16
 _KEYS_KEPT = 4096
-_FROZEN: tuple[AdapterName, ...] = ("teacher", "reference")
+_FROZEN: tuple[Sibling, ...] = ("teacher", "reference")
 
 
 class EmbeddedTrainer:
-    """LoRA training of one base model. Satisfies `types.seams.Trainer`. Not thread-safe: one caller.
+    """Training of one base model, LoRA or whole. Satisfies `types.seams.Trainer`. Not thread-safe: one caller.
 
     `yield_hook` is called between micro-batches, where a learner that shares the machine with serving can wait.
     `base_name` goes into what is published, so that others can load it.
@@ -59,25 +58,27 @@ class EmbeddedTrainer:
         self._yield = yield_hook
         self._base_name = base_name
         apply_threads(self._settings.threads)
+        model = placed(model, self._settings)
+        self._device = next(model.parameters()).device
         self._model = model
         self._context_length = models.context_length(model.config)
         self._vocabulary = int(model.get_output_embeddings().weight.shape[0])
         self._base_digest = _fingerprint(model)
-        self.policy = LoraPolicy(model, self._lora)
+        self.policy = policy_of(model, self._lora, whole=self._settings.weights == "full")
         self._measures_kl = self._settings.distill.kl_coef > 0
         self._begin()
 
     def _begin(self) -> None:
         parameters = list(self.policy.parameters().values())
         for parameter in parameters:
-            parameter.grad = torch.zeros_like(parameter)
+            parameter.grad = None
         self._optimizer = torch.optim.AdamW(
             parameters,
             lr=0.0,
             betas=self._settings.betas,
             eps=self._settings.eps,
             weight_decay=self._settings.weight_decay,
-            foreach=False,
+            fused=True,
         )
         self._step = 0
         self._pending_tokens = 0
@@ -96,10 +97,10 @@ class EmbeddedTrainer:
     @property
     def scaling(self) -> float:
         """Factor on B A: alpha / rank."""
-        return self.policy.scaling
+        return self._lora.scaling
 
     def adapter_state(self) -> dict[str, torch.Tensor]:
-        """Copies of the policy's tensors, for `PolicyWeights.put`."""
+        """Copies of the policy's tensors, an adapter's or a whole model's, for `PolicyWeights.put`."""
         state = self.policy.state()
         assert state is not None
         return state
@@ -110,9 +111,9 @@ class EmbeddedTrainer:
         self._measures_kl = self._measures_kl or settings.kl_coef > 0
 
     def set_policy(self, adapter_path: Path | None, *, digest: str | None = None) -> None:
-        """Start training from an adapter (None: from the base), with a fresh optimizer and no pending gradient.
+        """Start training from a published folder (None: from the base), with a fresh optimizer and no pending gradient.
 
-        Raises: CorruptArtifact; Unsupported if its rank or scaling differs from this trainer's.
+        Raises: CorruptArtifact; Unsupported if its rank or scaling, or what it trained, differs from this trainer's.
         """
         self.policy.put("policy", self._read(adapter_path, digest))
         self._begin()
@@ -130,33 +131,51 @@ class EmbeddedTrainer:
         self.policy.put("reference", self._read(adapter_path, digest))
         self._measures_kl = True
 
-    def forward_backward(self, batch: Sequence[Datum], loss: LossName, *, key: str) -> ForwardBackward:
+    def forward_backward(
+        self,
+        batch: Sequence[Datum],
+        loss: LossName,
+        *,
+        key: str,
+        policy_gradient: PolicyGradient = PolicyGradient(),
+    ) -> ForwardBackward:
         """Accumulate gradients of the summed loss over tokens of non-zero weight.
 
         `sums` has, over those tokens: `entropy_sum`, `weight_sum`, `logprob_delta_sum`, `_max` and `_tokens` (against
         the sampler, where known), `kl_sum` (exact KL to the reference, once there is one), `divergence_sum` (distill),
-        `masked_sum`, `capped_sum`, `ratio_sum` and `k3_sum` (policy_gradient).
+        the figures of `surrogates.Coefficients` as `masked_sum` and so on (policy_gradient).
 
         Raises: Unsupported, RequestError, ContextOverflow, EngineError for a value that is not finite.
         """
         if loss not in self.capabilities.losses:
             raise Unsupported(f"the embedded trainer has no loss {loss!r}; it has {sorted(self.capabilities.losses)}.")
-        content = f"{loss}:{_digest_of([asdict(row) for row in batch])}"
+        content = f"{loss}:{_digest_of([asdict(policy_gradient), *(asdict(row) for row in batch)])}"
         if (known := self._recall(key, content)) is not None:
             return ForwardBackward(
                 **{**known, "logprobs": {row: tuple(values) for row, values in known["logprobs"].items()}}
             )
-        check_rows(batch, loss, context_length=self._context_length, vocabulary=self._vocabulary)
-        parameters = self.policy.parameters()
-        before = {name: _grad(parameter).clone() for name, parameter in parameters.items()}
+        check_rows(
+            batch,
+            loss,
+            context_length=self._context_length,
+            vocabulary=self._vocabulary,
+            policy_gradient=policy_gradient,
+        )
+        parameters = list(self.policy.parameters().values())
+        before = [parameter.grad for parameter in parameters]
+        for parameter in parameters:  # this call's gradients get tensors of their own, and join the others at its end
+            parameter.grad = None
         try:
-            result = self._accumulate(batch, loss)
-            if not all(bool(torch.isfinite(_grad(parameter)).all()) for parameter in parameters.values()):
+            result = self._accumulate(batch, loss, policy_gradient)
+            if not all(bool(torch.isfinite(gradient).all()) for gradient in _gradients(parameters)):
                 raise EngineError("the gradient is not finite; this batch was left out.")
         except BaseException:
-            for name, parameter in parameters.items():
-                parameter.grad = before[name]
+            for parameter, gradient in zip(parameters, before, strict=True):
+                parameter.grad = gradient
             raise
+        for parameter, gradient in zip(parameters, before, strict=True):
+            if gradient is not None:
+                parameter.grad = gradient if parameter.grad is None else gradient.add_(parameter.grad)
         self._pending_tokens += result.tokens
         self._remember(
             key, content, {name: getattr(result, name) for name in ("loss_sum", "tokens", "sums", "logprobs")}
@@ -173,8 +192,9 @@ class EmbeddedTrainer:
             return dict(known)
         if not 0 <= learning_rate < math.inf:
             raise EngineError(f"the learning rate is {learning_rate}; it must be finite and 0 or more.")
-        gradients = [_grad(parameter) for parameter in self.policy.parameters().values()]
-        norm = float(torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(each) for each in gradients])))
+        gradients = _gradients(self.policy.parameters().values())
+        norms = [torch.linalg.vector_norm(gradient, dtype=torch.float64) for gradient in gradients]
+        norm = float(torch.linalg.vector_norm(torch.stack(norms))) if norms else 0.0
         if not self._pending_tokens or norm == 0:
             raise Conflict(
                 "there is no gradient to apply: no token of non-zero weight was accumulated since the last step, "
@@ -188,7 +208,8 @@ class EmbeddedTrainer:
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate
         self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=False)
+        self._optimizer.zero_grad()
+        self.policy.changed()
         self._step += 1
         self._pending_tokens = 0
         result = {"grad_norm": norm, "step": float(self._step)}
@@ -202,12 +223,14 @@ class EmbeddedTrainer:
             for name, tensor in (self.policy.state(adapter) or {}).items():
                 tensors[f"{adapter}/{name}"] = tensor
         for name, parameter in self.policy.parameters().items():
-            tensors[f"grad/{name}"] = _grad(parameter).clone()
+            if parameter.grad is not None:
+                tensors[f"grad/{name}"] = parameter.grad
             for part, value in self._optimizer.state.get(parameter, {}).items():
-                tensors[f"optimizer/{part}/{name}"] = value.clone()
+                tensors[f"optimizer/{part}/{name}"] = value
         state = {
             "base": self._base_digest,
             "lora": asdict(self._lora),
+            "weights": self._settings.weights,
             "step": self._step,
             "pending_tokens": self._pending_tokens,
             "measures_kl": self._measures_kl,
@@ -222,7 +245,8 @@ class EmbeddedTrainer:
         Raises: CorruptArtifact, with the trainer as it was; Conflict for another base model or other LoRA settings.
         """
         tensors, state = read_checkpoint(folder)
-        if state["base"] != self._base_digest or state["lora"] != asdict(self._lora):
+        mine = (self._base_digest, asdict(self._lora), self._settings.weights)
+        if (state["base"], state["lora"], state["weights"]) != mine:
             raise Conflict(
                 f"the checkpoint {folder} belongs to another base model or other LoRA settings.",
                 hint="Resume with the configuration it was made with.",
@@ -238,11 +262,12 @@ class EmbeddedTrainer:
             self.policy.put(adapter, groups.get(adapter))
         self._begin()
         for name, parameter in self.policy.parameters().items():
-            parameter.grad = groups["grad"][name].clone()
+            if name in groups["grad"]:
+                parameter.grad = groups["grad"][name].to(parameter.device, copy=True)
             moments = {part: groups["optimizer"].get(f"{part}/{name}") for part in ("step", "exp_avg", "exp_avg_sq")}
             if moments["step"] is not None:
                 self._optimizer.state[parameter] = {
-                    part: value.clone() for part, value in moments.items() if value is not None
+                    part: value.to(parameter.device, copy=True) for part, value in moments.items() if value is not None
                 }
         torch.set_rng_state(groups["rng"][""])
         self._step = state["step"]
@@ -251,17 +276,25 @@ class EmbeddedTrainer:
         self._done = OrderedDict((key, (content, result)) for key, content, result in state["done"])
 
     def publish(self, folder: Path) -> str:
-        """Write the policy as a peft adapter with a model card, atomically; returns its digest."""
-        return write_adapter(folder, self.adapter_state(), self._lora, base_model=self._base_name)
+        """Write the policy, as a peft adapter or a whole model, with a card, atomically; returns its digest."""
+        return self.policy.publish(folder, base_model=self._base_name)
 
-    def _accumulate(self, batch: Sequence[Datum], loss: LossName) -> ForwardBackward:
+    def _accumulate(self, batch: Sequence[Datum], loss: LossName, policy_gradient: PolicyGradient) -> ForwardBackward:
         loss_sum, tokens = 0.0, 0
         sums: dict[str, float] = {}
         logprobs: dict[str, tuple[float, ...]] = {}
         for number, rows in enumerate(micro_batches(batch, self._settings.micro_batch_tokens)):
             if number and self._yield is not None:
                 self._yield()
-            objective = self._micro_batch(rows, loss)
+            objective = micro_batch(
+                self.policy,
+                rows,
+                loss,
+                self._settings,
+                policy_gradient=policy_gradient,
+                device=self._device,
+                measures_kl=self._measures_kl,
+            )
             if not math.isfinite(objective.loss_sum):
                 raise EngineError(f"the loss of rows {[row.row_id for row in rows]} is not finite; it was left out.")
             loss_sum += objective.loss_sum
@@ -274,47 +307,8 @@ class EmbeddedTrainer:
                 tokens += sum(weight != 0 for weight in row.weights)
         return ForwardBackward(loss_sum=loss_sum, tokens=tokens, sums=sums, logprobs=logprobs)
 
-    def _micro_batch(self, rows: Sequence[Datum], loss: LossName) -> Objective:
-        tokens, targets = tokens_of(rows), targets_of(rows)
-        teacher, untold = self._teacher(rows, tokens) if loss == "distill" else (None, None)
-        reference = None
-        if self._measures_kl:
-            shared = untold is not None and self.policy.same(rows[0].against, "reference")
-            reference = untold if shared else self.policy.frozen_logits("reference", tokens)
-        logits = self.policy.logits(tokens, recompute=tokens.ids_BT.numel() > self._settings.checkpoint_over_tokens)
-        objective = evaluate(loss, logits, targets, self._settings, teacher_NV=teacher, reference_NV=reference)
-        if bool((targets.weights != 0).any()):
-            torch.autograd.backward(logits, objective.gradient)
-        objective.gradient = torch.empty(0)
-        return objective
-
-    def _teacher(self, rows: Sequence[Datum], tokens: Tokens) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """The target's logits `[N, V]`, and the frozen teacher's under the rows' own prompts where they were needed."""
-        settings = self._settings.distill
-        frozen = partial(self.policy.frozen_logits, rows[0].against)
-        if all(row.teacher_prompt_ids == row.prompt_ids and not row.contrast_prompt_ids for row in rows):
-            untold = frozen(tokens)
-            return _redirected(untold, rows), untold
-        told = frozen(tokens_of(rows, "teacher"))
-        apart = any(row.contrast_prompt_ids for row in rows)
-        if settings.contrast == 1 and not apart:
-            return _redirected(told, rows), None
-        untold = frozen(tokens)
-        other = frozen(tokens_of(rows, "contrast")) if apart else untold
-        target = losses.contrasted(untold, told, other, settings.contrast, plausibility=settings.plausibility)
-        return _redirected(target, rows), untold
-
     def _read(self, path: Path | None, digest: str | None) -> dict[str, torch.Tensor] | None:
-        if path is None:
-            return None
-        adapter = read_adapter(path, self._model, digest=digest)
-        if adapter.rank != self._lora.rank or adapter.scaling != self._lora.scaling:
-            raise Unsupported(
-                f"the adapter in {path} has rank {adapter.rank} and scaling {adapter.scaling:g}; this trainer has "
-                f"rank {self._lora.rank} and scaling {self._lora.scaling:g}.",
-                hint="Set the LoRA rank and alpha to the adapter's.",
-            )
-        return dict(adapter.state)
+        return None if path is None else self.policy.read(path, digest=digest)
 
     def _recall(self, key: str, content: str) -> Any:
         if key not in self._done:
@@ -334,23 +328,8 @@ class EmbeddedTrainer:
             self._done.popitem(last=False)
 
 
-def _redirected(target_NV: torch.Tensor, rows: Sequence[Datum]) -> torch.Tensor:
-    """The target with the rows' redirections, in a tensor of its own where there are any."""
-    if all(row.redirect is None for row in rows):
-        return target_NV
-    parts = torch.split(target_NV, [len(row.completion_ids) for row in rows])
-    return torch.cat(
-        [
-            part if row.redirect is None else losses.redirected(part, *row.redirect)
-            for part, row in zip(parts, rows, strict=True)
-        ]
-    )
-
-
-def _grad(parameter: torch.nn.Parameter) -> torch.Tensor:
-    if parameter.grad is None:
-        parameter.grad = torch.zeros_like(parameter)
-    return parameter.grad
+def _gradients(parameters: Iterable[torch.nn.Parameter]) -> list[torch.Tensor]:
+    return [parameter.grad for parameter in parameters if parameter.grad is not None]
 
 
 def _digest_of(value: Any) -> str:
@@ -361,6 +340,6 @@ def _fingerprint(model: Any) -> str:
     """SHA-256 over names, shapes and the first values of the base's tensors: tells models apart, cheaply."""
     total = hashlib.sha256()
     for name, tensor in model.named_parameters():
-        head = tensor.detach().reshape(-1)[:64].float().contiguous().numpy().tobytes()
+        head = tensor.detach().reshape(-1)[:64].float().cpu().contiguous().numpy().tobytes()
         total.update(f"{name}:{tuple(tensor.shape)}:".encode() + head)
     return total.hexdigest()

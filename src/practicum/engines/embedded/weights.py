@@ -1,7 +1,8 @@
 """Policy versions in memory: the base model once, and per version a merged copy of the adapted linear weights only.
 
 A version is a module tree of its own whose other tensors (embeddings, norms, head) are the base's, so decoding pays
-nothing for LoRA and a version costs the size of its linear layers. Nothing here writes into a base tensor.
+nothing for LoRA and a version costs the size of its linear layers; one whose every weight was trained shares nothing.
+Nothing here writes into a base tensor.
 Versions are handed out by `acquire` and given back by `release`; one that is in use, or live, is never evicted.
 """
 
@@ -18,6 +19,7 @@ import torch
 
 from practicum.engines.embedded.adapter import Adapter, check_state, linear_modules, read_adapter, tensor_name
 from practicum.engines.embedded.step import Step, step_of
+from practicum.engines.embedded.whole import check_whole, is_whole, read_whole
 from practicum.errors import Conflict, CorruptArtifact, NotFound
 
 _PROBE_IDS = 8
@@ -102,7 +104,10 @@ class PolicyWeights:
             base = ServedVersion(version=version, model=self._base, step=self._base_step, digest=digest)
             self._install(base, replace=False)
             return
-        merged = self._merge(read_adapter(adapter_path, self._base, digest=digest))
+        if is_whole(adapter_path):
+            merged = self._replace(read_whole(adapter_path, self._base, digest=digest))
+        else:
+            merged = self._merge(read_adapter(adapter_path, self._base, digest=digest))
         served = ServedVersion(version=version, model=merged, step=self._step_of(merged), digest=digest)
         self._install(served, replace=False)
 
@@ -111,8 +116,12 @@ class PolicyWeights:
         if version == 0:
             raise Conflict("version 0 is the base model; its weights never change.")
         rank = next((int(tensor.shape[0]) for name, tensor in adapter_state.items() if ".lora_A." in name), 0)
-        check_state(adapter_state, _modules_of(adapter_state, self._base), rank)
-        merged = self._merge(Adapter(state=adapter_state, scaling=scaling, rank=rank))
+        if rank:
+            check_state(adapter_state, _modules_of(adapter_state, self._base), rank)
+            merged = self._merge(Adapter(state=adapter_state, scaling=scaling, rank=rank))
+        else:
+            check_whole(adapter_state, self._base)
+            merged = self._replace(adapter_state)
         served = ServedVersion(version=version, model=merged, step=self._step_of(merged), digest="")
         self._install(served, replace=True)
 
@@ -175,6 +184,22 @@ class PolicyWeights:
             merged = (module.weight.float() + delta.to(module.weight.device)).to(module.weight.dtype)
             module.weight = torch.nn.Parameter(merged, requires_grad=False)
         if effective:
+            self._check_effect(model)
+        return model
+
+    @torch.no_grad()
+    def _replace(self, state: Mapping[str, torch.Tensor]) -> Any:
+        """A shared copy of the base with a whole model's weights in place of its own."""
+        model = shared_copy(self._base)
+        names = {id(parameter): name for name, parameter in model.named_parameters()}
+        fresh = {
+            name: torch.nn.Parameter(state[name].detach().to(parameter, copy=True), requires_grad=False)
+            for name, parameter in model.named_parameters()
+        }
+        for module in model.modules():
+            for own, parameter in module.named_parameters(recurse=False):
+                setattr(module, own, fresh[names[id(parameter)]])
+        if any(not torch.equal(fresh[name], parameter) for name, parameter in self._base.named_parameters()):
             self._check_effect(model)
         return model
 

@@ -6,8 +6,10 @@ its own whenever `refresh` is called, and the loop compares both sides' logprobs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from practicum.config import LearnConfig, ModelConfig
 from practicum.engines.embedded import models
@@ -81,6 +83,14 @@ class EmbeddedWorkbench:
             loaded, settings=SamplerSettings(threads=model.threads, max_slots=_PIECE, max_waiting=_PIECE)
         )
         self.policy = LocalEngine(self._sampler)
+        self._distill = DistillSettings(
+            divergence=learn.divergence,
+            top_k=learn.top_k,
+            clip=learn.divergence_clip,
+            contrast=learn.contrast,
+            plausibility=learn.plausibility,
+            kl_coef=learn.kl_coef,
+        )
         self.trainer = EmbeddedTrainer(
             loaded,
             lora=LoraSettings(rank=learn.rank, alpha=learn.alpha, seed=learn.seed),
@@ -88,14 +98,7 @@ class EmbeddedWorkbench:
                 threads=model.threads,
                 micro_batch_tokens=learn.microbatch_tokens,
                 betas=(0.9, 0.99),
-                distill=DistillSettings(
-                    divergence=learn.divergence,
-                    top_k=learn.top_k,
-                    clip=learn.divergence_clip,
-                    contrast=learn.contrast,
-                    plausibility=learn.plausibility,
-                    kl_coef=learn.kl_coef,
-                ),
+                distill=self._distill,
             ),
             base_name=model.id,
         )
@@ -117,6 +120,11 @@ class EmbeddedWorkbench:
         adapter = Path(version.adapter_path) if version.adapter_path is not None else None
         if version.version not in self._sampler.weights.versions:
             self._sampler.weights.load(version.version, adapter, version.digest if adapter else "")
+
+    def configure_distill(self, changed: Mapping[str, Any]) -> None:
+        """Set what the trainer's `distill` loss is; what is not named stays."""
+        self._distill = replace(self._distill, **changed)
+        self.trainer.configure_distill(self._distill)
 
     def refresh(self) -> None:
         """Bring `STUDENT` to the trainer's current weights."""

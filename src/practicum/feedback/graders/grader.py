@@ -8,17 +8,17 @@ the policy itself can make a check fail, whoever writes the task says what that 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatch
 from typing import Any, Protocol, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from practicum.errors import NotFound, UsageError
+from practicum.harnesses.options import read_options
 from practicum.sandboxes.sandbox import Exited, Sandbox
 from practicum.types.calls import ModelCall
-from practicum.types.outcomes import Outcome
+from practicum.types.outcomes import Outcome, finite
 
 MAIN = "reward"
 _MOST_FILES_BYTES = 20_000_000
@@ -64,16 +64,7 @@ O = TypeVar("O", bound=Options)  # noqa: E741
 
 def options(kind: type[O], given: Mapping[str, Any], grader: str) -> O:
     """A task's options for a grader. Raises UsageError naming the option at fault."""
-    try:
-        return kind.model_validate(dict(given))
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "options"
-        raise UsageError(
-            f"The option `{where}` of the grader {grader} is wrong: {first['msg']}.",
-            hint=f"There are: {', '.join(kind.model_fields)}.",
-            param=where,
-        ) from error
+    return read_options(kind, given, f"The option {{option}} of the grader {grader}")
 
 
 class Failed(Exception):
@@ -113,15 +104,10 @@ def parse_rewards(text: str) -> dict[str, float]:
 
 def number(name: str, value: Any) -> float:
     """A finite number. Raises Failed."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Failed(f"{name} is {str(value)[:100]!r}, which is no number")
     try:
-        reward = float(value)
-    except OverflowError:
-        reward = math.inf
-    if not math.isfinite(reward):
-        raise Failed(f"{name} is {str(value)[:100]}, which is no finite number")
-    return reward
+        return finite(name, value)
+    except ValueError as error:
+        raise Failed(str(error)) from None
 
 
 def ended_well(done: Exited, timeout_s: float) -> int:

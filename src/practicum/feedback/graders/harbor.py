@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import Field
 
+from practicum.environments.harbor import HarborTask, load_task
 from practicum.errors import NotFound, SandboxError, UsageError
 from practicum.feedback.graders.exit_status import CHECK_ENV
 from practicum.feedback.graders.grader import (
@@ -27,7 +28,6 @@ from practicum.feedback.graders.grader import (
     outcomes,
     parse_rewards,
 )
-from practicum.feedback.graders.harbor_task import HarborTask, load_task
 from practicum.types.outcomes import Outcome
 
 NAME = "harbor"

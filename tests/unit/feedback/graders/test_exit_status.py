@@ -59,6 +59,8 @@ async def test_a_script_may_print_one_or_several_rewards(tmp_path: Path) -> None
         said = await grade("exit_status", end, script=both, main="size", **printed)
         assert (said[0].name, said[0].reward) == ("size", 3.0)
         assert rewards(await grade("exit_status", end, script="""echo '{"only": 2}'""", **printed)) == {"only": 2.0}
+        for number in (7.0, -0.5, 1e6):  # any finite number, as it is
+            assert rewards(await grade("exit_status", end, script=f"echo {number}", **printed)) == {"reward": number}
 
 
 @pytest.mark.parametrize(

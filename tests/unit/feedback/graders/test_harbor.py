@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from tests.unit.feedback.graders.left_behind import Left, grade, left, rewards
 
+from practicum.environments.harbor import load_task
 from practicum.errors import SandboxError, UsageError
 from practicum.feedback.graders import GraderSettings
-from practicum.feedback.graders.harbor_task import load_task
 from practicum.sandboxes.bubblewrap import BubblewrapProvider
 from practicum.sandboxes.sandbox import SandboxSpec
 
