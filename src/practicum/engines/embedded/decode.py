@@ -25,7 +25,7 @@ from practicum.engines.embedded.jobs import Generation, Job, Prompt, Scoring
 from practicum.engines.embedded.kv import SlotCache
 from practicum.engines.embedded.prefix import PrefixCache
 from practicum.engines.embedded.settings import SamplerSettings
-from practicum.engines.embedded.shapes import FREE, Shapes, find_shapes
+from practicum.engines.embedded.shapes import ALONE, FREE, Shapes, find_shapes
 from practicum.engines.embedded.weights import PolicyWeights, ServedVersion
 from practicum.errors import EngineError
 
@@ -133,9 +133,7 @@ class Scheduler:
         if self._prompt is not None and isinstance(job := self._prompt.job, Generation) and job.served.version == old:
             running.append(job)
             self._prompt = None
-        moved = running + [
-            job for job in self._waiting if isinstance(job, Generation) and job.served.version == old
-        ]
+        moved = running + [job for job in self._waiting if isinstance(job, Generation) and job.served.version == old]
         for job in moved:
             self._weights.release(job.served)
             job.served = self._weights.acquire(new)
@@ -155,6 +153,9 @@ class Scheduler:
                     chunk=self._settings.prefill_chunk_tokens,
                     most_keys=self._context_length,
                 )
+            except Exception:
+                _log.warning("the shapes of batches could not be tried; sequences run one at a time", exc_info=True)
+                self._known_shapes = ALONE
             finally:
                 self._weights.release(served)
         return self._known_shapes
@@ -212,10 +213,13 @@ class Scheduler:
         job = self._waiting[0]
         if isinstance(job, Generation) and not self._fits(job):
             return False
+        self._prompt = self._prepared(job)
         self._waiting.popleft()
+        return True
+
+    def _prepared(self, job: Job) -> Prompt:
         if isinstance(job, Generation) and (known := self._prefixes.whole(job.served, job.ids)) is not None:
-            self._prompt = Prompt(job, job.ids, *known)
-            return True
+            return Prompt(job, job.ids, *known)
         # A generation needs the logits of its last position, a scoring those from the end of its prompt on.
         ids = job.ids
         most = job.prompt_length - 1 if isinstance(job, Scoring) else len(ids) - 1
@@ -227,8 +231,7 @@ class Scheduler:
             multiple=1 if self._shapes.queries else chunk,
             room=self._next_boundary(len(ids) - 1) if self._settings.batch_invariant else 0,
         )
-        self._prompt = Prompt(job, ids, cache)
-        return True
+        return Prompt(job, ids, cache)
 
     def _fits(self, job: Generation) -> bool:
         if not self._pools:

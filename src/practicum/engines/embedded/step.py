@@ -102,7 +102,8 @@ class _Linear:
     def packed(self) -> _Linear:
         """The same with its weight in blocked layout, where torch has the product for it."""
         fits = self.weight.device.type == "cpu" and self.weight.dtype == torch.float32
-        if not (fits and torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")):
+        available = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+        if not (fits and available and hasattr(torch.ops.mkldnn, "_linear_pointwise")):
             return self
         return replace(self, blocked=torch.ops.mkldnn._reorder_linear_weight(self.weight.detach()))
 
@@ -139,7 +140,7 @@ class FusedStep:
         self._embed = model.model.embed_tokens.weight
         head = model.get_output_embeddings()
         shared = base is not None and base._head.weight is head.weight and base._head.bias is head.bias
-        self._head = base._head if base is not None and shared else _linear(head, packed)
+        self._head: _Linear = base._head if base is not None and shared else _linear(head, packed)
         self._rotary = model.model.rotary_emb
         self._layers = [_layer(layer, packed) for layer in model.model.layers]
         self._norm = _norm(model.model.norm)
