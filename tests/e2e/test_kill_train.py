@@ -51,6 +51,8 @@ sandbox = "local"
 run = 6
 """
 
+IN_FLIGHT = ("train.max_staleness=2", "train.in_flight=true", "rollouts.run=1")
+
 
 def home(folder: Path, tiny: Path) -> Cli:
     cli = Cli(folder, settings(tiny) + TRAIN)
@@ -98,3 +100,16 @@ def test_kill_9_at_five_random_points_changes_no_bit(tmp_path: Path, tiny_folder
     disturbed = home(tmp_path / "disturbed", tiny_folder)
     killed(disturbed, points)
     assert finished(disturbed) == finished(whole), json.dumps(points)
+
+
+@pytest.mark.slow
+def test_what_was_admitted_ahead_goes_on_under_newer_weights(tmp_path: Path, tiny_folder: Path) -> None:
+    cli = home(tmp_path, tiny_folder)
+    # One rollout at a time: those of the later steps still wait when the first weights are new.
+    cli.run("train", *(part for each in IN_FLIGHT for part in ("--set", each)))
+    with open_store(cli.home / "practicum.db") as store:
+        calls = store.calls()
+    newer = [call for call in calls if set(call.versions) - {call.policy_version}]
+    assert newer and all(min(call.versions) >= call.policy_version for call in newer)
+    _, log = finished(cli)
+    assert all(0 <= figures["staleness"] <= figures["staleness_max"] <= 2 for figures in log[1:])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from practicum.config.section import Section
 
@@ -78,6 +78,7 @@ class TrainConfig(Section):
     Each of `steps` steps trains `samples` rollouts of each of `groups` tasks by `algorithm`, to which `options` belong.
     `spare_samples` further ones are started, and stopped once a group has enough. `max_staleness`: a step's groups are
     admitted so many steps ahead, and sampling goes on while the trainer works; 0 samples and trains in turn.
+    `in_flight`: what was admitted ahead goes on under each step's new weights, instead of those it began under.
     `curriculum`: shuffled epochs, or tasks drawn by pass rate. `resample_rounds`: how often an algorithm that fills its
     batch may ask for further groups in a step. `sampling` and `heldout_sampling` change how tasks of in-house
     environments are sampled. Every `eval_every` steps the held-out tasks are run beside a step (0: only at the end).
@@ -94,6 +95,7 @@ class TrainConfig(Section):
     spare_samples: int = Field(default=0, ge=0)
     learning_rate: float = Field(default=5e-4, gt=0.0)
     max_staleness: int = Field(default=0, ge=0)
+    in_flight: bool = False
     curriculum: Literal["none", "pass_rate"] = "none"
     resample_rounds: int = Field(default=4, ge=0)
     sampling: dict[str, Any] = Field(default_factory=dict)
@@ -103,6 +105,14 @@ class TrainConfig(Section):
     gate: bool = True
     trackers: list[str] = Field(default_factory=list)
     max_idle_steps: int = Field(default=6, ge=1)
+
+    @model_validator(mode="after")
+    def _something_in_flight(self) -> Self:
+        if self.in_flight and not self.max_staleness:
+            raise ValueError(
+                "in_flight needs max_staleness of 1 or more: with 0 nothing is on its way between two steps"
+            )
+        return self
 
 
 class EvalsConfig(Section):

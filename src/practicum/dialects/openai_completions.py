@@ -41,7 +41,6 @@ _REFUSED: shared.Refusals = {
     "frequency_penalty": (zero, OWN_DISTRIBUTION),
     "presence_penalty": (zero, OWN_DISTRIBUTION),
     "repetition_penalty": (one, OWN_DISTRIBUTION),
-    "min_p": (zero, "only temperature, top_p and top_k are offered."),
     "prompt_logprobs": (absent, "logprobs are given for sampled tokens only."),
 }
 
@@ -65,6 +64,7 @@ def from_body(body: dict[str, Any]) -> ChatRequest:
             temperature=1.0 if wire.temperature is None else float(wire.temperature),
             top_p=1.0 if wire.top_p is None else float(wire.top_p),
             top_k=max(wire.top_k or 0, 0),
+            min_p=float(wire.min_p or 0),
             stop=shared.stop_strings([wire.stop] if isinstance(wire.stop, str) else wire.stop or [], "stop"),
             seed=wire.seed,
             constraint=demands.only(

@@ -21,6 +21,7 @@ class WireRequest(Wire):
     temperature: Annotated[float | None, Field(ge=0, le=2)] = None
     top_p: Annotated[float | None, Field(gt=0, le=1)] = None
     top_k: Annotated[int | None, Field(ge=-1)] = None
+    min_p: Annotated[float | None, Field(ge=0, le=1)] = None
     max_tokens: Annotated[int | None, Field(ge=1)] = None
     stop: str | list[str] | None = None
     seed: Annotated[int | None, Field(ge=-(2**63), lt=2**63)] = None

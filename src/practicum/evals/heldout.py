@@ -74,6 +74,7 @@ def answer_cases(
                 temperature=case.params.temperature,
                 top_p=case.params.top_p,
                 top_k=case.params.top_k,
+                min_p=case.params.min_p,
                 max_tokens=case.params.max_tokens,
                 seed=seed + index,
             ),

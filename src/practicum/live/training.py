@@ -123,11 +123,21 @@ class Training(Steps):
             guards=Guards(max_kl=self._config.learn.max_kl, max_idle_steps=settings.max_idle_steps),
             checkpoint_every=1,
         )
-        return self._published(run_id, run.train(progress=self._progress))
+        try:
+            return self._published(run_id, run.train(progress=self._progress))
+        finally:
+            bench.stay()
 
     def _source(self, run_id: str, live: PolicyVersion) -> GroupSource:
+        newest = live
+
         def version(step: int) -> PolicyVersion:
-            return live if step == 0 else self._step_version(run_id, live, step)
+            nonlocal newest
+            made = live if step == 0 else self._step_version(run_id, live, step)
+            if self._config.train.in_flight and made.version > newest.version:
+                self._bench().advance(newest.version, made)
+                newest = made
+            return made
 
         return GroupSource(
             self._syllabus,

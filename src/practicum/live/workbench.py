@@ -36,3 +36,9 @@ class Workbench(Protocol):
 
     def refresh(self) -> None:
         """Bring `STUDENT` to the trainer's current weights."""
+
+    def advance(self, old: int, new: PolicyVersion) -> None:
+        """Let rollouts that began under version `old` go on under `new`, token by token. Raises CorruptArtifact."""
+
+    def stay(self) -> None:
+        """Sample under the version that is asked for again, whatever was advanced."""

@@ -3,7 +3,7 @@
 Two logprobs belong to a sampled token. `logprobs` is the raw one: log-softmax of the logits divided by the
 temperature, over the whole vocabulary; the trainer recomputes it at the same temperature. Greedy decoding
 (temperature 0) has no tempered distribution, so its raw logprob is taken at temperature 1.
-`sampled_logprobs` is renormalised over what top-p and top-k left; it equals the raw one where they are off.
+`sampled_logprobs` is renormalised over what top-k, top-p and min-p left; it equals the raw one where they are off.
 A logprob that is not known is None, never 0.0, which would claim probability 1.
 """
 
@@ -35,7 +35,8 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
-    """How to sample. `top_k` 0 and `top_p` 1 switch truncation off. `stop` strings act on text, in the gateway.
+    """How to sample. `top_k` 0, `top_p` 1 and `min_p` 0 switch truncation off; `min_p` is a share of the most probable
+    token's probability. `stop` strings act on text, in the gateway.
 
     Under a `constraint`, `logprobs` stay those of the policy itself; `sampled_logprobs` are renormalised over what the
     constraint and the truncation left.
@@ -44,6 +45,7 @@ class SamplingParams:
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
+    min_p: float = 0.0
     max_tokens: int = 256
     stop: tuple[str, ...] = ()
     seed: int | None = None

@@ -43,10 +43,16 @@ def test_the_defaults_are_the_apis() -> None:
 
 def test_what_is_read() -> None:
     request = read(
-        temperature=0, top_p=0.5, top_k=-1, seed=7, stop="END", max_tokens=5, max_completion_tokens=9, stream=True,
-        stream_options={"include_usage": True}, logprobs=True, tool_choice="none", parallel_tool_calls=False,
+        temperature=0, top_p=0.5, top_k=-1, min_p=0.1, seed=7, stop="END", max_tokens=5,
+        max_completion_tokens=9, stream=True, stream_options={"include_usage": True}, logprobs=True,
+        tool_choice="none", parallel_tool_calls=False,
     )  # fmt: skip
-    assert (request.params.temperature, request.params.top_p, request.params.top_k) == (0.0, 0.5, 0)
+    assert (request.params.temperature, request.params.top_p, request.params.top_k, request.params.min_p) == (
+        0.0,
+        0.5,
+        0,
+        0.1,
+    )
     assert request.params.seed == 7 and request.params.stop == ("END",) and request.max_tokens == 9
     assert request.stream and request.include_usage and request.logprobs
     assert not request.parse_tools and not request.parallel_tools
@@ -86,7 +92,7 @@ def test_w10_unknown_fields_are_accepted_and_kept() -> None:
         ("n", 2), ("n", True), ("logit_bias", {"1": 5}), ("frequency_penalty", 0.5), ("presence_penalty", -1),
         ("modalities", ["text", "audio"]), ("audio", {"voice": "x"}), ("response_format", {"type": "grammar"}),
         ("tool_choice", {"type": "custom", "custom": {"name": "bash"}}), ("top_logprobs", 3),
-        ("functions", [{"name": "f"}]), ("function_call", "auto"), ("min_p", 0.1), ("repetition_penalty", 1.2),
+        ("functions", [{"name": "f"}]), ("function_call", "auto"), ("repetition_penalty", 1.2),
         ("web_search_options", {}),
     ],
 )  # fmt: skip

@@ -44,10 +44,15 @@ def test_the_defaults_are_the_apis() -> None:
 
 def test_what_is_read() -> None:
     request = read(
-        temperature=0, top_p=0.5, top_k=-1, seed=7, stop="END", max_tokens=5, stream=True, logprobs=0,
+        temperature=0, top_p=0.5, top_k=-1, min_p=0.1, seed=7, stop="END", max_tokens=5, stream=True, logprobs=0,
         stream_options={"include_usage": True},
     )  # fmt: skip
-    assert (request.params.temperature, request.params.top_p, request.params.top_k) == (0.0, 0.5, 0)
+    assert (request.params.temperature, request.params.top_p, request.params.top_k, request.params.min_p) == (
+        0.0,
+        0.5,
+        0,
+        0.1,
+    )
     assert request.params.seed == 7 and request.params.stop == ("END",) and request.max_tokens == 5
     assert request.stream and request.include_usage and request.logprobs
 
@@ -87,7 +92,7 @@ def test_a_missing_prompt_is_named() -> None:
     ("field", "value"),
     [
         ("n", 2), ("best_of", 2), ("suffix", "end"), ("echo", True), ("logprobs", 1), ("logit_bias", {"5": 1}),
-        ("frequency_penalty", 0.5), ("presence_penalty", 0.5), ("repetition_penalty", 1.1), ("min_p", 0.1),
+        ("frequency_penalty", 0.5), ("presence_penalty", 0.5), ("repetition_penalty", 1.1),
         ("prompt_logprobs", 1), ("response_format", {"type": "xml"}),
     ],
 )  # fmt: skip

@@ -45,6 +45,12 @@ def test_temperature_reshapes_the_distribution_and_the_raw_logprob():
         # Top-p acts on what top-k left: .4/.65 is below .7, so both stay; at .6 the first alone reaches it.
         (SamplingParams(top_k=2, top_p=0.7), {1, 3}),
         (SamplingParams(top_k=2, top_p=0.6), {1}),
+        # Min-p is a share of the largest, .4: at .3 of it .15 stays, at .6 only .25 does.
+        (SamplingParams(min_p=0.3), {1, 3, 5}),
+        (SamplingParams(min_p=0.6), {1, 3}),
+        (SamplingParams(min_p=1.0), {1}),
+        (SamplingParams(min_p=0.3, top_p=0.41), {1, 3}),
+        (SamplingParams(min_p=0.3, top_k=1), {1}),
     ],
 )
 def test_truncation_keeps_the_right_set_and_renormalises(params, kept):

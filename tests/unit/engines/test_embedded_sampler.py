@@ -145,6 +145,8 @@ def test_the_context_ends_a_completion_and_refuses_a_prompt(model, make_request)
         {"top_p": 0.0},
         {"top_p": 1.5},
         {"top_k": -1},
+        {"min_p": -0.1},
+        {"min_p": 1.5},
     ],
 )
 def test_a_request_that_cannot_run_is_refused(bad, sampler, make_request):

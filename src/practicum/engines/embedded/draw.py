@@ -1,7 +1,8 @@
 """One step of sampling: logits to a token and its two logprobs, row by row independent.
 
 Order: temperature, then the constraint's mask, then top-k, then top-p over what top-k left (each over what the one
-before left, renormalised; top-p keeps the smallest set that reaches the mass). Rows without a mask never meet one.
+before left, renormalised; top-p keeps the smallest set that reaches the mass), then min-p: what has at least that share
+of the most probable token's mass. Rows without a mask never meet one.
 The token is drawn by inverting the cumulative distribution at a number in [0, 1) that comes from the request's seed and
 the token's index alone, so neighbours in the batch cannot change it; it also spares 49 k random numbers a row.
 Legend: N rows, V vocabulary.
@@ -56,7 +57,7 @@ def draw(
     masses = left.exp()
     log_kept = [0.0] * len(params)
     for row, each in enumerate(params):
-        if healthy[row] and each.temperature > 0 and (each.top_k > 0 or each.top_p < 1):
+        if healthy[row] and each.temperature > 0 and (each.top_k > 0 or each.top_p < 1 or each.min_p > 0):
             kept = _kept(masses[row], each)
             total = float(masses[row, kept].sum(dtype=torch.float64))
             log_kept[row] = math.log(total)
@@ -93,18 +94,17 @@ def _invert(masses: torch.Tensor, uniforms: Sequence[float]) -> torch.Tensor:
 
 
 def _kept(masses: torch.Tensor, params: SamplingParams) -> torch.Tensor:
-    """Ids that top-k and top-p leave, most probable first. Sorts the whole vocabulary only if its head falls short."""
-    vocabulary = masses.shape[0]
-    if params.top_k > 0:
-        values, ids = masses.topk(min(params.top_k, vocabulary))
-        goal = params.top_p * float(values.sum(dtype=torch.float64))
-    else:
-        values, ids = masses.topk(min(_GUESS, vocabulary))
-        goal = params.top_p * float(masses.sum(dtype=torch.float64))
-        if float(values.sum(dtype=torch.float64)) < goal:
-            values, ids = masses.sort(descending=True)
-    if params.top_p >= 1:
-        return ids
-    before = values.double().cumsum(-1) - values.double()
-    count = max(1, int((before < goal).sum()))
-    return ids[:count]
+    """Ids that top-k, top-p and min-p leave, most probable first. Sorts the whole vocabulary only if its head does not
+    hold them all.
+    """
+    values, ids = masses.topk(min(params.top_k or _GUESS, len(masses)))
+    goal = params.top_p * float((values if params.top_k else masses).sum(dtype=torch.float64))
+    floor = params.min_p * float(values[0])
+    reached = params.top_p < 1 and float(values.sum(dtype=torch.float64)) >= goal
+    if not (params.top_k or reached or float(values[-1]) < floor):
+        values, ids = masses.sort(descending=True)
+    count = len(ids)
+    if params.top_p < 1:
+        before = values.double().cumsum(-1) - values.double()
+        count = max(1, int((before < goal).sum()))
+    return ids[:count][values[:count] >= floor]

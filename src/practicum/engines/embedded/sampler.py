@@ -66,6 +66,7 @@ class EmbeddedSampler:
         self.weights = weights or PolicyWeights(
             model, max_resident=self._settings.max_versions, packed=self._settings.packed_weights
         )
+        self._moved: dict[int, int] = {}
         self._scheduler = Scheduler(
             self.weights,
             self._settings,
@@ -165,25 +166,35 @@ class EmbeddedSampler:
     async def load(self, version: int, adapter_path: Path | None, digest: str) -> None:
         """Make a version servable beside the others, prepared in a worker thread while decoding goes on.
 
+        Of one that was moved on from, nothing is needed any more.
+
         Raises: CorruptArtifact, with every other version as it was; Conflict if the number has other weights.
         """
-        await asyncio.to_thread(self.weights.load, version, adapter_path, digest)
+        if version not in self._moved:
+            await asyncio.to_thread(self.weights.load, version, adapter_path, digest)
 
     def put(self, version: int, adapter_state: Mapping[str, torch.Tensor], scaling: float) -> None:
         """Make or refresh a version from a trainer's tensors (`EmbeddedTrainer.adapter_state`)."""
         self.weights.put(version, adapter_state, scaling)
 
     def move(self, old: int, new: int) -> int:
-        """Let the generations that wait or run under version `old` go on under `new` from their next token on.
+        """Let what waits, runs or is still to come under version `old` be sampled under `new`, from the next token on.
 
-        Takes effect between two steps, for every request handed in before; blocks until then. Keys and values of prompt
-        and sampled tokens are computed anew, a seed goes on at its next index, and each chunk names the version that
-        sampled it. What happens to one sequence on the way ends that sequence alone. Returns how many moved; none of
-        them holds `old` any more.
+        Takes effect between two steps; blocks until then. Keys and values of prompt and sampled tokens are computed
+        anew, a seed goes on at its next index, and each chunk names the version that sampled it. What happens to one
+        sequence on the way ends that sequence alone. Returns how many moved; none of them holds `old` any more.
+        Scorings stay with the version they ask for.
 
         Raises: NotFound if `new` is not resident (nothing moved), EngineError if the engine is down.
         """
-        return self._engine.between_steps(lambda scheduler: scheduler.move(old, new)).result()
+        moved = self._engine.between_steps(lambda scheduler: scheduler.move(old, new)).result()
+        if old != new:
+            self._moved = {**self._moved, old: new}
+        return moved
+
+    def stay(self) -> None:
+        """From now on a request is sampled under the version that it asks for, whatever was moved before."""
+        self._moved = {}
 
     async def logprobs(
         self, prompt_ids: Sequence[int], completion_ids: Sequence[int], *, version: int, temperature: float = 1.0
@@ -212,7 +223,7 @@ class EmbeddedSampler:
     ) -> Generation:
         limit = self._limit(request)
         seed = fresh_seed() if request.params.seed is None else request.params.seed
-        served = self.weights.acquire(request.version)
+        served = self.weights.acquire(self._current(request.version))
         job = Generation(request=request, served=served, emit=emit, limit=limit, seed=seed, matcher=matcher)
         try:
             self._engine.submit(job, bounded=bounded)
@@ -220,6 +231,12 @@ class EmbeddedSampler:
             self.weights.release(served)
             raise
         return job
+
+    def _current(self, version: int) -> int:
+        moved = self._moved
+        while version in moved:
+            version = moved[version]
+        return version
 
     def _score(
         self, prompt_ids: Sequence[int], completion_ids: Sequence[int], version: int, temperature: float
@@ -269,6 +286,8 @@ def _check_params(params: SamplingParams) -> None:
         raise RequestError(f"temperature is {params.temperature}; it must be 0 or more.", param="temperature")
     if not 0 < params.top_p <= 1:
         raise RequestError(f"top_p is {params.top_p}; it must be above 0 and at most 1.", param="top_p")
+    if not 0 <= params.min_p <= 1:
+        raise RequestError(f"min_p is {params.min_p}; it must be 0 (off) to 1.", param="min_p")
     if params.top_k < 0:
         raise RequestError(f"top_k is {params.top_k}; it must be 0 (off) or more.", param="top_k")
 

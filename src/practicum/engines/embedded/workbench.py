@@ -121,6 +121,15 @@ class EmbeddedWorkbench:
         if version.version not in self._sampler.weights.versions:
             self._sampler.weights.load(version.version, adapter, version.digest if adapter else "")
 
+    def advance(self, old: int, new: PolicyVersion) -> None:
+        """Let rollouts that began under version `old` go on under `new`, token by token. Raises CorruptArtifact."""
+        self.serve(new)
+        self._sampler.move(old, new.version)
+
+    def stay(self) -> None:
+        """Sample under the version that is asked for again, whatever was advanced."""
+        self._sampler.stay()
+
     def configure_distill(self, changed: Mapping[str, Any]) -> None:
         """Set what the trainer's `distill` loss is; what is not named stays."""
         self._distill = replace(self._distill, **changed)
