@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--set", dest="sets", action="append", default=[], help="section.key=value, as elsewhere.")
     parser.add_argument("--tiny", action="store_true")
     chosen = parser.parse_args()
-    found = [chosen.folder] if chosen.folder.is_file() else sorted(chosen.folder.glob("*.toml"))
+    found = [chosen.folder] if chosen.folder.is_file() else sorted(chosen.folder.glob("**/*.toml"))
     recipes = [path for path in found if not chosen.only or path.stem in chosen.only]
     seeds = [0] if chosen.tiny else list(range(chosen.seeds))
     threads = max(1, (os.cpu_count() or 1) // chosen.jobs)
