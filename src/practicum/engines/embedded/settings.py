@@ -19,8 +19,8 @@ class SamplerSettings:
     them. `max_versions`: resident policy versions beside the base. `context_length`: caps the model's own.
     `batch_invariant`: a request's tokens and logprobs are the same to the bit whatever runs beside it, in which order
     it came, whether its prompt was known, and after a restart, on one machine with one thread count.
-    `packed_weights`: a second copy of the linear weights, laid out for products with few rows; decoding is up to twice
-    as fast for it.
+    `packed_weights`: linear weights laid out for products with few rows, where the processor has such a layout;
+    decoding is up to twice as fast for it. Of the base, which training needs as it is, it is a second copy.
     """
 
     threads: int = 0

@@ -6,8 +6,8 @@ heads that share them. It is for decoder layers of Llama's make (Llama, Mistral,
 as the module that it is.
 
 On a CPU in float32 its weights are also held in oneDNN's blocked layout: at few rows a product reads memory once,
-where the plain one rearranges the weight each time and takes up to three times as long. It costs a second copy of the
-linear weights.
+where the plain one rearranges the weight each time and takes up to three times as long. The plain layout is then not
+held here.
 
 Legend: B sequences, Q new tokens of each, K positions attended to, H query heads, J key/value heads, D head size,
 E hidden size, N kept positions, V vocabulary.
@@ -91,12 +91,12 @@ class ModuleStep:
 class _Linear:
     weight: torch.Tensor
     bias: torch.Tensor | None
-    blocked: torch.Tensor | None = None
+    blocked: bool = False
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        if self.blocked is None:
+        if not self.blocked:
             return functional.linear(x, self.weight, self.bias)
-        product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, self.blocked, self.bias, "none", [], "")
+        product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
         return product
 
     def packed(self) -> _Linear:
@@ -105,7 +105,7 @@ class _Linear:
         available = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
         if not (fits and available and hasattr(torch.ops.mkldnn, "_linear_pointwise")):
             return self
-        return replace(self, blocked=torch.ops.mkldnn._reorder_linear_weight(self.weight.detach()))
+        return replace(self, weight=torch.ops.mkldnn._reorder_linear_weight(self.weight.detach()), blocked=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +139,17 @@ class FusedStep:
         self._size = getattr(config, "head_dim", None) or config.hidden_size // self._heads
         self._embed = model.model.embed_tokens.weight
         head = model.get_output_embeddings()
-        shared = base is not None and base._head.weight is head.weight and base._head.bias is head.bias
+        self._plain_head = head
+        shared = base is not None and base._plain_head.weight is head.weight and base._plain_head.bias is head.bias
         self._head: _Linear = base._head if base is not None and shared else _linear(head, packed)
         self._rotary = model.model.rotary_emb
         self._layers = [_layer(layer, packed) for layer in model.model.layers]
         self._norm = _norm(model.model.norm)
+
+    @property
+    def packed(self) -> bool:
+        """Whether the layers' weights are held here alone, in blocked layout."""
+        return all(layer.down.blocked for layer in self._layers)
 
     def first_layer(self) -> FusedStep:
         """This step with one layer: products of the same shapes, in a fraction of the time."""

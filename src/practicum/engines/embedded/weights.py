@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from practicum.engines.embedded.adapter import Adapter, check_state, linear_modules, read_adapter, tensor_name
-from practicum.engines.embedded.step import Step, step_of
+from practicum.engines.embedded.step import FusedStep, Step, step_of
 from practicum.engines.embedded.whole import check_whole, is_whole, read_whole
 from practicum.errors import Conflict, CorruptArtifact, NotFound
 
@@ -30,12 +30,17 @@ class ServedVersion:
     """One version ready to decode. `users` counts the requests that hold it; `order` grows with each use."""
 
     version: int
-    model: Any
     step: Step
     digest: str
+    make_model: Callable[[], Any]
     users: int = 0
     order: int = 0
     retired: bool = field(default=False)
+
+    @property
+    def model(self) -> Any:
+        """The version as a module. Where the step holds the weights in a layout of its own it is made anew: hold it."""
+        return self.make_model()
 
 
 def shared_copy(model: Any) -> Any:
@@ -54,7 +59,7 @@ class PolicyWeights:
         self._lock = threading.Lock()
         self._base_step = step_of(model, packed=packed)
         self._versions: dict[int, ServedVersion] = {
-            0: ServedVersion(version=0, model=model, step=self._base_step, digest="")
+            0: ServedVersion(version=0, step=self._base_step, digest="", make_model=lambda: model)
         }
         self._live = 0
         self._clock = 0
@@ -101,15 +106,14 @@ class PolicyWeights:
                 return
             raise Conflict(f"version {version} is loaded with other weights.", hint="Version numbers are never reused.")
         if adapter_path is None:
-            base = ServedVersion(version=version, model=self._base, step=self._base_step, digest=digest)
-            self._install(base, replace=False)
+            base = self._base
+            self._install(ServedVersion(version=version, step=self._base_step, digest=digest, make_model=lambda: base))
             return
         if is_whole(adapter_path):
-            merged = self._replace(read_whole(adapter_path, self._base, digest=digest))
+            served = self._whole(version, read_whole(adapter_path, self._base, digest=digest), digest)
         else:
-            merged = self._merge(read_adapter(adapter_path, self._base, digest=digest))
-        served = ServedVersion(version=version, model=merged, step=self._step_of(merged), digest=digest)
-        self._install(served, replace=False)
+            served = self._adapted(version, read_adapter(adapter_path, self._base, digest=digest), digest)
+        self._install(served)
 
     def put(self, version: int, adapter_state: Mapping[str, torch.Tensor], scaling: float) -> None:
         """Make (or refresh) a version from a trainer's tensors, without disk. Raises Conflict while it is in use."""
@@ -118,11 +122,11 @@ class PolicyWeights:
         rank = next((int(tensor.shape[0]) for name, tensor in adapter_state.items() if ".lora_A." in name), 0)
         if rank:
             check_state(adapter_state, _modules_of(adapter_state, self._base), rank)
-            merged = self._merge(Adapter(state=adapter_state, scaling=scaling, rank=rank))
+            own = {name: tensor.detach().clone() for name, tensor in adapter_state.items()}  # the trainer goes on
+            served = self._adapted(version, Adapter(state=own, scaling=scaling, rank=rank), "")
         else:
             check_whole(adapter_state, self._base)
-            merged = self._replace(adapter_state)
-        served = ServedVersion(version=version, model=merged, step=self._step_of(merged), digest="")
+            served = self._whole(version, adapter_state, "")
         self._install(served, replace=True)
 
     def drop(self, version: int) -> None:
@@ -133,8 +137,19 @@ class PolicyWeights:
             self._get(version).retired = True
             del self._versions[version]
 
-    def _step_of(self, merged: Any) -> Step:
-        return step_of(merged, packed=self._packed, base=self._base_step)
+    def _adapted(self, version: int, adapter: Adapter, digest: str) -> ServedVersion:
+        merged, effective = self._merge(adapter)
+        if effective:
+            self._check_effect(merged)
+        step = step_of(merged, packed=self._packed, base=self._base_step)
+        apart = isinstance(step, FusedStep) and step.packed  # the merged tensors would be a second copy
+        make = (lambda: self._merge(adapter)[0]) if apart else (lambda: merged)
+        return ServedVersion(version=version, step=step, digest=digest, make_model=make)
+
+    def _whole(self, version: int, state: Mapping[str, torch.Tensor], digest: str) -> ServedVersion:
+        model = self._replace(state)
+        step = step_of(model, packed=False)
+        return ServedVersion(version=version, step=step, digest=digest, make_model=lambda: model)
 
     def _get(self, version: int) -> ServedVersion:
         served = self._versions.get(version)
@@ -145,7 +160,7 @@ class PolicyWeights:
             )
         return served
 
-    def _install(self, served: ServedVersion, *, replace: bool) -> None:
+    def _install(self, served: ServedVersion, *, replace: bool = False) -> None:
         with self._lock:
             present = self._versions.get(served.version)
             if present is not None and not replace:
@@ -171,8 +186,8 @@ class PolicyWeights:
                 excess -= 1
 
     @torch.no_grad()
-    def _merge(self, adapter: Adapter) -> Any:
-        """A shared copy of the base with W + scaling * B A in place of each adapted W."""
+    def _merge(self, adapter: Adapter) -> tuple[Any, bool]:
+        """A shared copy of the base with W + scaling * B A in place of each adapted W; whether that has an effect."""
         model = shared_copy(self._base)
         effective = False
         for name, module in linear_modules(model).items():
@@ -183,9 +198,7 @@ class PolicyWeights:
             delta = (second.float() @ first.float()) * adapter.scaling
             merged = (module.weight.float() + delta.to(module.weight.device)).to(module.weight.dtype)
             module.weight = torch.nn.Parameter(merged, requires_grad=False)
-        if effective:
-            self._check_effect(model)
-        return model
+        return model, effective
 
     @torch.no_grad()
     def _replace(self, state: Mapping[str, torch.Tensor]) -> Any:

@@ -24,6 +24,8 @@ from practicum.types.policies import PolicyVersion
 from practicum.types.tokens import SampleRequest
 
 _PIECE = 48
+# The newest weights, those before them, and `STUDENT`; one that is asked for again is loaded again.
+_VERSIONS = 3
 
 
 class LocalEngine:
@@ -80,7 +82,10 @@ class EmbeddedWorkbench:
         apply_threads(model.threads)
         loaded, _ = models.load(folder)
         self._sampler = EmbeddedSampler(
-            loaded, settings=SamplerSettings(threads=model.threads, max_slots=_PIECE, max_waiting=_PIECE)
+            loaded,
+            settings=SamplerSettings(
+                threads=model.threads, max_slots=_PIECE, max_waiting=_PIECE, max_versions=_VERSIONS
+            ),
         )
         self.policy = LocalEngine(self._sampler)
         self._distill = DistillSettings(
