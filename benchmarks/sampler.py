@@ -73,10 +73,10 @@ def _measured(chosen: argparse.Namespace, folder: Path, gguf: Path) -> dict[str,
         "transformers": (sys.executable, folder),
     } | ({"llama_cpp": (chosen.llama, gguf)} if with_llama else {})
     environment = os.environ | {"OMP_NUM_THREADS": str(chosen.threads)}
+    sizes = ("--threads", str(chosen.threads), "--tokens", str(chosen.tokens))
     processes = {
         name: subprocess.Popen(
-            [str(python), __file__, "--engine", name, "--model", str(model)]
-            + ["--threads", str(chosen.threads), "--tokens", str(chosen.tokens)],
+            [str(python), __file__, "--engine", name, "--model", str(model), *sizes],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
         )
         for name, (python, model) in engines.items()
@@ -163,9 +163,7 @@ def _transformers(model: str, threads: int) -> Run:
         torch.manual_seed(seed)
         ids = torch.tensor(prompts)
         loaded.generation_config.eos_token_id = None
-        made = loaded.generate(
-            ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens, pad_token_id=0, **plain
-        )
+        made = loaded.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens, pad_token_id=0, **plain)
         assert made.shape[1] == PROMPT_TOKENS + tokens
 
     return run

@@ -3,4 +3,4 @@
 from practicum.environments.reasoning_gym import tasks
 
 TRAIN = tasks("syllogism", 64, max_tokens=16)
-HELDOUT = tasks("syllogism", 48, split="heldout", max_tokens=16)
+HELDOUT = tasks("syllogism", 32, split="heldout", max_tokens=16)
