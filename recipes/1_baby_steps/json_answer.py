@@ -36,20 +36,21 @@ def prompt(thing: str) -> str:
 
 
 def reward(answer: str, task: Mapping[str, Any]) -> float:
-    """1 for the object alone, .5 with something around it, .1 for an opening brace."""
-    if _is_wanted(answer.strip()):
-        return 1.0
-    start, end = answer.find("{"), answer.rfind("}")
-    if start >= 0 and end > start and _is_wanted(answer[start : end + 1]):
-        return 0.5
-    return 0.1 if start >= 0 else 0.0
-
-
-def _is_wanted(text: str) -> bool:
+    """1 for the object alone, .6 with something behind it, .3 with something before it, .1 for an opening brace."""
+    text = answer.strip()
+    start = text.find("{")
+    if start < 0:
+        return 0.0
     try:
-        found = json.loads(text)
+        found, end = json.JSONDecoder().raw_decode(text, start)
     except (ValueError, RecursionError):
-        return False
+        return 0.1
+    if not _is_wanted(found):
+        return 0.1
+    return 0.3 if start else 0.6 if text[end:] else 1.0
+
+
+def _is_wanted(found: Any) -> bool:
     return isinstance(found, dict) and list(found) == [KEY] and isinstance(found[KEY], str) and bool(found[KEY].strip())
 
 
