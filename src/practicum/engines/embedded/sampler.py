@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import queue
 from collections.abc import AsyncIterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,6 +67,8 @@ class EmbeddedSampler:
             model, max_resident=self._settings.max_versions, packed=self._settings.packed_weights
         )
         self._moved: dict[int, int] = {}
+        # One thread merges all versions: what one leaves free, the next takes; each thread's allocator keeps its own.
+        self._loader = ThreadPoolExecutor(1, thread_name_prefix="practicum-loader")
         self._scheduler = Scheduler(
             self.weights,
             self._settings,
@@ -171,7 +173,8 @@ class EmbeddedSampler:
         Raises: CorruptArtifact, with every other version as it was; Conflict if the number has other weights.
         """
         if version not in self._moved:
-            await asyncio.to_thread(self.weights.load, version, adapter_path, digest)
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._loader, self.weights.load, version, adapter_path, digest)
 
     def put(self, version: int, adapter_state: Mapping[str, torch.Tensor], scaling: float) -> None:
         """Make or refresh a version from a trainer's tensors (`EmbeddedTrainer.adapter_state`)."""
@@ -211,6 +214,7 @@ class EmbeddedSampler:
     def close(self) -> None:
         """Stop the engine's thread; running requests end with an EngineError."""
         self._engine.close()
+        self._loader.shutdown(wait=False)
         self._constraints.close()
 
     def _matcher(self, request: SampleRequest) -> Matcher | None:
