@@ -88,10 +88,12 @@ def _run(recipe: Path, seed: int, homes: Path, sets: list[str]) -> dict[str, Any
 
 
 def _summary(reports: list[dict[str, Any]]) -> dict[str, Any]:
-    """Means over seeds, with the standard error over seeds, and each seed's own curve and interval."""
-    before, after = ([report["measures"][f"reward_{when}"] for report in reports] for when in ("before", "after"))
+    """Means over seeds that came to a version, with the standard error over them, and each seed's own curve."""
+    ended = [report["measures"] for report in reports if report["measures"].get("reward_after") is not None]
+    before, after = ([measures[f"reward_{when}"] for measures in ended] for when in ("before", "after"))
     return {
         "seeds": len(reports),
+        "stopped": len(reports) - len(ended),  # without a version: their means are not in what follows
         "heldout_before": _mean(before),
         "heldout_after": _mean(after),
         "minutes": _mean([(report["updated_at"] - report["created_at"]) / 60 for report in reports]),
@@ -100,9 +102,9 @@ def _summary(reports: list[dict[str, Any]]) -> dict[str, Any]:
                 "seed": report["seed"],
                 "state": report["state"],
                 "reason": report["reason"],
-                "heldout_before": report["measures"]["reward_before"],
-                "heldout_after": report["measures"]["reward_after"],
-                "heldout_tasks": report["measures"]["heldout_cases"],
+                "heldout_before": report["measures"].get("reward_before"),
+                "heldout_after": report["measures"].get("reward_after"),
+                "heldout_tasks": report["measures"].get("heldout_cases"),
                 "rates": report["rates"],
                 "work": report["work"],
                 "curve": [{name: step[name] for name in _STEP if name in step} for step in report["log"]],
@@ -113,17 +115,25 @@ def _summary(reports: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _mean(values: list[float]) -> dict[str, float]:
+    if not values:
+        return {name: math.nan for name in ("mean", "least", "most")}
     spread = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
     found = {"mean": statistics.fmean(values), "least": min(values), "most": max(values)}
     return found if math.isnan(spread) else found | {"standard_error": spread}
 
 
 def _show(figures: dict[str, Any]) -> None:
-    table = Table("recipe", "seeds", "held out before", "after", "least", "most", "minutes")
+    table = Table("recipe", "seeds", "stopped", "held out before", "after", "least", "most", "minutes")
     for name, found in figures.items():
         after = found["heldout_after"]
         cells = (found["heldout_before"]["mean"], after["mean"], after["least"], after["most"])
-        table.add_row(name, str(found["seeds"]), *(f"{cell:.3f}" for cell in cells), f"{found['minutes']['mean']:.1f}")
+        table.add_row(
+            name,
+            str(found["seeds"]),
+            str(found["stopped"]),
+            *(f"{cell:.3f}" for cell in cells),
+            f"{found['minutes']['mean']:.1f}",
+        )
     Console().print(table)
 
 

@@ -47,3 +47,11 @@ def test_means_and_errors_are_over_seeds(curves: Any) -> None:
 
 def test_one_seed_has_no_error_over_seeds(curves: Any) -> None:
     assert "standard_error" not in curves._summary([report(0, 0.0, 0.5)])["heldout_after"]
+
+
+def test_a_run_that_stopped_itself_is_counted_and_in_no_mean(curves: Any) -> None:
+    stopped = report(1, 0.0, 0.0) | {"state": "stopped", "measures": {}}
+    found = curves._summary([report(0, 0.1, 0.5), stopped])
+    assert (found["seeds"], found["stopped"], found["heldout_after"]["mean"]) == (2, 1, 0.5)
+    assert found["runs"][1]["heldout_after"] is None
+    assert math.isnan(curves._summary([stopped])["heldout_after"]["mean"])
