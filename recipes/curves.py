@@ -116,7 +116,7 @@ def _summary(reports: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _mean(values: list[float]) -> dict[str, float]:
     if not values:
-        return {name: math.nan for name in ("mean", "least", "most")}
+        return dict.fromkeys(("mean", "least", "most"), math.nan)
     spread = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
     found = {"mean": statistics.fmean(values), "least": min(values), "most": max(values)}
     return found if math.isnan(spread) else found | {"standard_error": spread}
