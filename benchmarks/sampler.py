@@ -215,7 +215,7 @@ def _models() -> tuple[Path, Path]:
     target = folder.with_name(folder.name + "-f32.gguf")
     if not target.is_file():
         draft = target.with_suffix(".draft")
-        _write_float32(models._find_gguf(models.PACKAGED[models.DEFAULT_MODEL]), draft)
+        _write_float32(models.find_gguf(models.PACKAGED[models.DEFAULT_MODEL]), draft)
         draft.replace(target)
     return folder, target
 

@@ -116,7 +116,7 @@ def _summary(reports: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _mean(values: list[float]) -> dict[str, float]:
     if not values:
-        return dict.fromkeys(("mean", "least", "most"), math.nan)
+        return {}
     spread = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
     found = {"mean": statistics.fmean(values), "least": min(values), "most": max(values)}
     return found if math.isnan(spread) else found | {"standard_error": spread}
@@ -125,15 +125,11 @@ def _mean(values: list[float]) -> dict[str, float]:
 def _show(figures: dict[str, Any]) -> None:
     table = Table("recipe", "seeds", "stopped", "held out before", "after", "least", "most", "minutes")
     for name, found in figures.items():
-        after = found["heldout_after"]
-        cells = (found["heldout_before"]["mean"], after["mean"], after["least"], after["most"])
-        table.add_row(
-            name,
-            str(found["seeds"]),
-            str(found["stopped"]),
-            *(f"{cell:.3f}" for cell in cells),
-            f"{found['minutes']['mean']:.1f}",
-        )
+        before, after = found["heldout_before"], found["heldout_after"]
+        cells = (before.get("mean"), *(after.get(each) for each in ("mean", "least", "most")))
+        shown = ("-" if cell is None else f"{cell:.3f}" for cell in cells)
+        minutes = f"{found['minutes']['mean']:.1f}"
+        table.add_row(name, str(found["seeds"]), str(found["stopped"]), *shown, minutes)
     Console().print(table)
 
 

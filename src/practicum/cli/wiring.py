@@ -182,7 +182,7 @@ def workbench(config: Config) -> Workbench:
     folder = model_folder(config)
     from practicum.engines.embedded.workbench import EmbeddedWorkbench
 
-    return EmbeddedWorkbench(folder, config.model, config.learn)
+    return EmbeddedWorkbench(folder, config.model, config.learn, steps_ahead=config.train.max_staleness)
 
 
 def rollout_service(

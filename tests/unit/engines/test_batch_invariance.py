@@ -9,7 +9,7 @@ import asyncio
 
 import pytest
 import torch
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers import LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from practicum.engines.embedded.sampler import EmbeddedSampler
 from practicum.engines.embedded.settings import SamplerSettings
@@ -63,6 +63,16 @@ def test_other_architectures_are_as_exact(make_request):
     sampler.close()
 
 
+def test_a_version_of_which_every_weight_was_trained_is_as_exact(model, make_model, make_request):
+    sampler = EmbeddedSampler(model)
+    sampler.put(1, dict(make_model(seed=5).named_parameters()), 1.0)
+    requests = [make_request(i, version=1, max_tokens=5 + i) for i in range(11)]
+    together = _results(sampler, requests)
+    assert {key: value for one in requests for key, value in _results(sampler, [one]).items()} == together
+    assert together != _results(sampler, [make_request(i, max_tokens=5 + i) for i in range(11)])
+    sampler.close()
+
+
 class Uneven:
     """A step whose last bits depend on how many sequences it is given."""
 
@@ -79,15 +89,36 @@ def test_where_no_shape_is_safe_sequences_run_alone(model):
     assert find_shapes(step_of(model).first_layer(), **asked).rows > 0
 
 
-def test_alone_is_the_same_as_together(model, make_request):
-    settings = SamplerSettings(prefill_chunk_tokens=32)
-    sampler, one_by_one = EmbeddedSampler(model, settings=settings), EmbeddedSampler(model, settings=settings)
-    one_by_one._scheduler._known_shapes = ALONE
+class UnevenModel(LlamaForCausalLM):
+    """The same as a model."""
+
+    def forward(self, input_ids, **arguments):
+        output = super().forward(input_ids, **arguments)
+        output.logits.mul_(1 + 1e-3 * len(input_ids))
+        return output
+
+
+def test_a_model_for_which_none_is_safe_gives_the_same_alone_and_together(make_model, make_request):
     requests = [make_request(i, max_tokens=12) for i in range(5)]
-    for one, two in zip(sampler.generate(requests), one_by_one.generate(requests), strict=True):
-        assert one.ids == two.ids and one.logprobs == pytest.approx(two.logprobs, abs=1e-4)
+    model = make_model(UnevenModel)
+    sampler = EmbeddedSampler(model, settings=SamplerSettings(prefill_chunk_tokens=32))
+    together = _results(sampler, requests)
+    assert {key: value for one in requests for key, value in _results(sampler, [one]).items()} == together
     sampler.close()
-    one_by_one.close()
+    free = EmbeddedSampler(model, settings=SamplerSettings(prefill_chunk_tokens=32, batch_invariant=False))
+    assert _results(free, requests) != together
+    free.close()
+
+
+async def test_there_and_back_is_no_circle(model, make_request, make_adapter):
+    sampler = EmbeddedSampler(model)
+    for version in (1, 2):
+        sampler.put(version, make_adapter(model, version), 1.0)
+    sampler.move(1, 2)
+    sampler.move(2, 1)
+    for asked in (1, 2):
+        assert {chunk.version for chunk in await _chunks(sampler, make_request(3, version=asked))} == {1}
+    sampler.close()
 
 
 async def _chunks(sampler, request, reached=None):

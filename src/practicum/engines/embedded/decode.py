@@ -153,7 +153,7 @@ class Scheduler:
                     chunk=self._settings.prefill_chunk_tokens,
                     most_keys=self._context_length,
                 )
-            except Exception:
+            except Exception:  # the model's own, on made-up ids; what it does to a request ends that request
                 _log.warning("the shapes of batches could not be tried; sequences run one at a time", exc_info=True)
                 self._known_shapes = ALONE
             finally:

@@ -127,7 +127,7 @@ def _need(*modules: str) -> None:
 
 
 def _packaged(name: str, model: PackagedModel, cache_dir: Path) -> Path:
-    gguf = _find_gguf(model)
+    gguf = find_gguf(model)
     target = cache_dir / f"{name}-{file_digest(gguf)[:16]}"
     if (target / "config.json").exists():
         return target
@@ -142,7 +142,8 @@ def _packaged(name: str, model: PackagedModel, cache_dir: Path) -> Path:
     return target
 
 
-def _find_gguf(model: PackagedModel) -> Path:
+def find_gguf(model: PackagedModel) -> Path:
+    """The GGUF file in an installed package. Raises MissingExtra with the command that installs it."""
     try:
         files = importlib.metadata.distribution(model.package).files or []
     except importlib.metadata.PackageNotFoundError:

@@ -190,10 +190,14 @@ class EmbeddedSampler:
 
         Raises: NotFound if `new` is not resident (nothing moved), EngineError if the engine is down.
         """
-        moved = self._engine.between_steps(lambda scheduler: scheduler.move(old, new)).result()
-        if old != new:
-            self._moved = {**self._moved, old: new}
-        return moved
+        before = self._moved
+        if old != new:  # first, so that nothing slips in between; without a way back, so that no chain is a circle
+            self._moved = {asked: now for asked, now in before.items() if asked != new} | {old: new}
+        try:
+            return self._engine.between_steps(lambda scheduler: scheduler.move(old, new)).result()
+        except BaseException:  # nothing moved
+            self._moved = before
+            raise
 
     def stay(self) -> None:
         """From now on a request is sampled under the version that it asks for, whatever was moved before."""

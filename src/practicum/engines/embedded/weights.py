@@ -1,7 +1,8 @@
 """Policy versions in memory: the base model once, and per version a merged copy of the adapted linear weights only.
 
 A version is a module tree of its own whose other tensors (embeddings, norms, head) are the base's, so decoding pays
-nothing for LoRA and a version costs the size of its linear layers; one whose every weight was trained shares nothing.
+nothing for LoRA and a version costs the size of its linear layers; one whose every weight was trained shares nothing,
+and where weights are packed it is held twice.
 Nothing here writes into a base tensor.
 Versions are handed out by `acquire` and given back by `release`; one that is in use, or live, is never evicted.
 """
@@ -148,7 +149,8 @@ class PolicyWeights:
 
     def _whole(self, version: int, state: Mapping[str, torch.Tensor], digest: str) -> ServedVersion:
         model = self._replace(state)
-        step = step_of(model, packed=False)
+        # Laid out as the base is: which shapes are safe was found out with that.
+        step = step_of(model, packed=self._packed, base=self._base_step)
         return ServedVersion(version=version, step=step, digest=digest, make_model=lambda: model)
 
     def _get(self, version: int) -> ServedVersion:

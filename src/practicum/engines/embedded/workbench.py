@@ -24,7 +24,7 @@ from practicum.types.policies import PolicyVersion
 from practicum.types.tokens import SampleRequest
 
 _PIECE = 48
-# The newest weights, those before them, and `STUDENT`; one that is asked for again is loaded again.
+# The weights of a step, those before them, and `STUDENT`; one that is asked for again is loaded again.
 _VERSIONS = 3
 
 
@@ -76,15 +76,21 @@ class LocalEngine:
 
 
 class EmbeddedWorkbench:
-    """Satisfies `live.workbench.Workbench`. One caller at a time."""
+    """Satisfies `live.workbench.Workbench`. One caller at a time.
 
-    def __init__(self, folder: Path, model: ModelConfig, learn: LearnConfig) -> None:
+    `steps_ahead`: the weights of so many further steps are sampled from at the same time.
+    """
+
+    def __init__(self, folder: Path, model: ModelConfig, learn: LearnConfig, *, steps_ahead: int = 0) -> None:
         apply_threads(model.threads)
         loaded, _ = models.load(folder)
         self._sampler = EmbeddedSampler(
             loaded,
             settings=SamplerSettings(
-                threads=model.threads, max_slots=_PIECE, max_waiting=_PIECE, max_versions=_VERSIONS
+                threads=model.threads,
+                max_slots=_PIECE,
+                max_waiting=_PIECE,
+                max_versions=_VERSIONS + steps_ahead,
             ),
         )
         self.policy = LocalEngine(self._sampler)
